@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands lists every command in the order of the help.
+func commands(env *environment) []*cobra.Command {
+	return []*cobra.Command{}
+}

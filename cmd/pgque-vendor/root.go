@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// run builds the command tree, runs it once, prints a failure once, and
+// returns the exit code.
+func run(args []string, env *environment) int {
+	ctx, stop := notifyContext(context.Background())
+	defer stop()
+	root := newRootCommand(env)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if brokenPipe(err) {
+		return 0 // the reader has seen enough, as in "list | head"
+	}
+	printError(env.stderr, err)
+	return exitCode(ctx, err)
+}
+
+// notifyContext returns a context that the first SIGINT or SIGTERM cancels,
+// with the signal as its cause. A second one ends the process at once.
+func notifyContext(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s, ok := <-signals
+		if !ok {
+			return
+		}
+		cancel(errInterrupted{s})
+		if s, ok = <-signals; ok {
+			os.Exit(errInterrupted{s}.code())
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel(nil)
+	}
+}
+
+func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+
+func newRootCommand(env *environment) *cobra.Command {
+	var verbose bool
+	root := &cobra.Command{
+		Use:   "pgque-vendor",
+		Short: "Vendor PgQue's SQL, bootstrap a database with it, and run events on it",
+		Long: `pgque-vendor vendors the SQL of PgQue, the PostgreSQL event queue, into a
+repository; bootstraps a database with it; and runs the publisher, consumer and
+ticker of an event system on it.
+
+Every flag has an environment variable, PGQUE_VENDOR_ and the flag's name in
+capitals (PGQUE_VENDOR_DIR for --dir); a flag wins. Flags that lift a protection
+have none and must be typed.
+
+` + exitCodeTable,
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flagsFromEnvironment(cmd.Flags(), env.lookup); err != nil {
+				return err
+			}
+			if verbose {
+				env.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			}
+			switch env.color {
+			case "auto", "always", "never":
+				return nil
+			}
+			return fault.New(fault.Usage, "--color is %q: it takes auto, always or never", env.color)
+		},
+	}
+	root.SetIn(env.stdin)
+	root.SetOut(env.stdout)
+	root.SetErr(env.stderr)
+	root.SetVersionTemplate("pgque-vendor {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fault.New(fault.Usage, "%s", err).Hint("%s --help", cmd.CommandPath())
+	})
+	global := root.PersistentFlags()
+	global.BoolVarP(&env.quiet, "quiet", "q", false, "no talk on stderr; warnings and errors stay")
+	global.BoolVarP(&verbose, "verbose", "v", false, "log what is done to stderr")
+	global.StringVar(&env.color, "color", "auto", "colour: auto, always or never")
+
+	for _, c := range commands(env) {
+		c.Args = usageArgs(c.Args)
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// usageArgs makes a wrong number of arguments a usage error of ours.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if check == nil {
+			return nil
+		}
+		err := check(cmd, args)
+		var f *fault.Error
+		if err == nil || errors.As(err, &f) {
+			return err
+		}
+		return fault.New(fault.Usage, "%s", err).Hint("%s --help", cmd.CommandPath())
+	}
+}
+
+// mustBeTyped names the flags that lift a protection: an environment variable
+// that was set for another purpose must never lift one.
+var mustBeTyped = map[string]bool{
+	"force": true, "accept-moved-tag": true, "reinstall": true, "allow-drift": true,
+	"yes": true, "go-marker": true, "help": true, "version": true,
+}
+
+// flagsFromEnvironment gives each flag that was not typed the value of its
+// environment variable. An empty variable is as good as none; a repeatable
+// flag takes one value a line.
+func flagsFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var failure error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || mustBeTyped[f.Name] || failure != nil {
+			return
+		}
+		name := "PGQUE_VENDOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, _ := lookup(name)
+		if value == "" {
+			return
+		}
+		values := []string{value}
+		if _, repeatable := f.Value.(pflag.SliceValue); repeatable {
+			values = strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
+		}
+		for _, v := range values {
+			if err := flags.Set(f.Name, v); err != nil {
+				failure = fault.New(fault.Usage, "the environment variable %s: %s", name, err)
+				return
+			}
+		}
+	})
+	return failure
+}
+
+// version is the module's version from the build, with the revision where the
+// build knows it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := info.Main.Version
+	if v == "" {
+		v = "(devel)"
+	}
+	return v + " " + info.GoVersion
+}
+
+// writeJSON writes one document, indented, without HTML escapes, ending in LF.
+func writeJSON(w io.Writer, document any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(document); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
