@@ -1,13 +1,36 @@
 // Package gitobject knows git's object model as far as vendoring needs it:
 // object ids, the hash of a blob, a tree and a commit, the proof that a path's
-// blob belongs to a root tree, and git's own rules for tag names. The sources
-// (GitHub, a local repository) return its types; it does no input or output.
+// blob belongs to a root tree, git's own rules for tag names, and the order of
+// version tags. The sources (GitHub, a local repository) return its types; it
+// does no input or output.
 package gitobject
+
+import "github.com/stega/pgque-vendor/internal/fault"
 
 // ID is a SHA-1 object id as 40 lower-case hexadecimal digits.
 type ID string
 
-// Git's file modes, as a tree entry has them.
+// ParseID checks that s is a whole object id: 40 lower-case hexadecimal
+// digits. Abbreviations are refused, since they can come to mean another
+// object later. The failure is fault.Integrity: ids come from a source or a
+// file, never from a person's fingers.
+func ParseID(s string) (ID, error) {
+	if len(s) != 40 {
+		return "", fault.New(fault.Integrity, "%q is no object id: it has %d characters, not 40", clip(s), len(s))
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return "", fault.New(fault.Integrity, "%q is no object id: it holds more than lower-case hexadecimal digits", s)
+		}
+	}
+	return ID(s), nil
+}
+
+// Short returns the first 12 digits, as messages show an id.
+func (id ID) Short() string { return string(id[:min(12, len(id))]) }
+
+// Git's file modes, as a tree entry has them. A tree object itself writes
+// ModeTree as "40000"; here it is always six digits, as git prints it.
 const (
 	ModeFile       = "100644"
 	ModeExecutable = "100755"
@@ -32,4 +55,13 @@ type Entry struct {
 	Mode string // one of the Mode constants
 	ID   ID     // the blob's id, or the commit's for a submodule
 	Size int64  // bytes; -1 where the source doesn't say
+}
+
+// clip keeps what a source sent from filling the screen.
+func clip(s string) string {
+	const most = 80
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
 }
