@@ -1,0 +1,132 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// How the files of this package are written, so that they stay one thing:
+//
+//   - Functions that do one job take a DB, so a caller's transaction works.
+//     Long-running parts (Consumer, Ticker) take a *pgxpool.Pool.
+//   - Every statement is sent with the argument exec (pgx.QueryExecModeExec):
+//     one round trip, nothing prepared, right behind any pooler.
+//   - Every call has a deadline: withTimeout(ctx, callTimeout), or longer where
+//     a batch is read or settled.
+//   - Writes of our own go through inTx: READ COMMITTED and READ WRITE by name,
+//     whatever the database's defaults are.
+//   - Errors leave through wrap, which adds the sentinel of errors.go and keeps
+//     the *pgconn.PgError with its SQLSTATE in the chain.
+//   - Loops log with a *slog.Logger (quiet unless given; attributes "queue",
+//     "consumer", "err"), and tell an Observer what happened.
+//
+// The exported API, by file:
+//
+//	event.go       Event, Type, Define, Handler, Handle, IdempotencyKey
+//	publish.go     Send, SendBatch, MaxPayload
+//	consumer.go    Consumer, ConsumerConfig, NewConsumer: Handle, HandleAny, Use, Run, Step, Abort
+//	outcome.go     RetryAfter, Dead, Skip
+//	inbox.go       HandleTx, InboxDDL, PurgeInbox
+//	ticker.go      Ticker, TickerConfig, NewTicker: Run
+//	nudge.go       Nudge
+//	admin.go       EnsureQueue, Subscribe, Unsubscribe, Queues, Consumers (functions that take ctx, db)
+//	deadletter.go  DeadLetters (an iterator), Replay, ReplayToAll, Purge
+//	health.go      Health, Finding
+
+// DB is what a call needs of a database handle. *pgxpool.Pool, *pgxpool.Conn,
+// *pgx.Conn and pgx.Tx are all one. Given a pgx.Tx, the call is part of that
+// transaction: it is committed, or rolled back, with the caller's own rows.
+type DB interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// exec is the first argument of every statement. It asks for one round trip
+// without a prepared statement, whatever the pool's own default is, since those
+// break behind a pooler in transaction mode.
+const exec = pgx.QueryExecModeExec
+
+// callTimeout bounds each database call, so that a connection that went silent
+// is noticed. It is far above what any of them needs.
+const callTimeout = 15 * time.Second
+
+func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("no answer from the database within %s", d))
+}
+
+// inTx runs fn in one transaction of its own, or in a savepoint when db is a
+// transaction already, and commits when fn returns nil.
+func inTx(ctx context.Context, db DB, fn func(tx pgx.Tx) error) error {
+	tx, err := begin(ctx, db)
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		rollback(ctx, tx)
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// begin opens a transaction that is READ COMMITTED and READ WRITE by name: a
+// database whose default is repeatable read would otherwise hold a snapshot from
+// before the lock it waited for.
+func begin(ctx context.Context, db DB) (pgx.Tx, error) {
+	if opener, ok := db.(interface {
+		BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+	}); ok {
+		return opener.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	}
+	return db.Begin(ctx)
+}
+
+// rollback ends tx although ctx may be over already.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}
+
+// lockKey is the number of an advisory lock, made from what it protects.
+// Advisory locks are per database, so the database's name is no part of it.
+func lockKey(parts ...string) int64 {
+	sum := sha256.Sum256([]byte("pgque-vendor\x00" + strings.Join(parts, "\x00")))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+// channel is where PgQue announces the ticks of a queue. It goes through
+// pgx.Identifier.Sanitize in a LISTEN, since any character may be in it.
+func channel(queue string) string { return "pgque_" + queue }
+
+// loggerOr gives a logger that drops everything when l is nil.
+func loggerOr(l *slog.Logger) *slog.Logger {
+	if l != nil {
+		return l
+	}
+	return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.Level(127)}))
+}
+
+// Observer is told what a Consumer or a Ticker did, to count it as metrics. It is
+// called from several goroutines and must return at once. A nil Observer is fine.
+type Observer func(Observation)
+
+// Observation is one thing that happened; switch on its type: [Handled],
+// [Settled], [Leased], and those of the ticker.
+type Observation interface{ observation() }
+
+func (o Observer) observe(what Observation) {
+	if o != nil {
+		o(what)
+	}
+}
