@@ -30,7 +30,9 @@ func TreeID(entries []TreeEntry) (ID, error) {
 
 // ParseTree returns the entries of a tree object from its raw content, in
 // their order. It is as strict as TreeID, and refuses entries out of git's
-// order too: git finds a name in such a tree or not, depending on how it looks.
+// order too (git finds a name in such a tree or not, depending on how it
+// looks) and modes with needless zeros: TreeID of the result is always the id
+// of raw.
 func ParseTree(raw []byte) ([]TreeEntry, error) {
 	var entries []TreeEntry
 	for len(raw) > 0 {
@@ -43,7 +45,7 @@ func ParseTree(raw []byte) ([]TreeEntry, error) {
 			return nil, fault.New(fault.Integrity, "a tree object ends within the entry %q", clip(string(name)))
 		}
 		e := TreeEntry{
-			Mode: strings.Repeat("0", max(0, 6-len(mode))) + string(mode),
+			Mode: sixDigits(string(mode)),
 			Name: string(name),
 			ID:   ID(hex.EncodeToString(rest[:20])),
 		}
@@ -60,6 +62,18 @@ func ParseTree(raw []byte) ([]TreeEntry, error) {
 		return nil, err
 	}
 	return entries, nil
+}
+
+// sixDigits is the mode as git prints it. In a tree object only a directory's
+// has five digits.
+func sixDigits(mode string) string {
+	switch {
+	case mode == "40000":
+		return ModeTree
+	case len(mode) == 6 && mode[0] == '1':
+		return mode
+	}
+	return "0" + mode // a form that check refuses
 }
 
 func encodeTree(entries []TreeEntry) ([]byte, error) {
@@ -92,8 +106,8 @@ func (e TreeEntry) check() error {
 	if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
 		return fault.New(fault.Integrity, "a tree holds the entry %q, which is no file name", clip(e.Name))
 	}
-	if len(e.Mode) != 6 || strings.Trim(e.Mode, "01234567") != "" || strings.Trim(e.Mode, "0") == "" {
-		return fault.New(fault.Integrity, "the tree entry %q has the mode %q", clip(e.Name), clip(e.Mode))
+	if e.Mode != ModeTree && (len(e.Mode) != 6 || e.Mode[0] != '1' || strings.Trim(e.Mode, "01234567") != "") {
+		return fault.New(fault.Integrity, "the tree entry %q has the mode %q, which git does not write", clip(e.Name), clip(e.Mode))
 	}
 	if _, err := ParseID(string(e.ID)); err != nil {
 		return fault.New(fault.Integrity, "the tree entry %q: %s", clip(e.Name), err)
