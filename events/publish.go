@@ -1,0 +1,264 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// DefaultMaxPayload is the largest payload in bytes that is sent unless
+// [MaxPayload] says otherwise. PgQue itself has no limit, but every consumer has
+// to hold the payload in memory.
+const DefaultMaxPayload = 1 << 20
+
+// SendOption changes how [Send] and [SendBatch] work.
+type SendOption func(*sendConfig)
+
+type sendConfig struct {
+	maxPayload int
+	after      func(ctx context.Context, db DB, queue string) error
+}
+
+// MaxPayload sets the largest payload in bytes; 1 MiB by default.
+func MaxPayload(bytes int) SendOption {
+	return func(c *sendConfig) { c.maxPayload = bytes }
+}
+
+// Send sends one event and returns its id. With a pgx.Tx the event becomes
+// visible when the transaction commits, and never if it does not. The event is
+// checked before the round trip (ErrInvalid, ErrTooLarge); ErrQueueNotFound and
+// ErrPermission (the login needs pgque_writer) come from the server.
+//
+// Don't send and tick in one transaction: the tick does not see the event.
+func Send(ctx context.Context, db DB, queue string, e Event, opts ...SendOption) (int64, error) {
+	ids, err := SendBatch(ctx, db, queue, []Event{e}, opts...)
+	if err != nil {
+		return 0, err
+	}
+	return ids[0], nil
+}
+
+// SendBatch sends the events in one transaction, all or none, and returns their
+// ids in the order of the events. Long runs of one type without headers are
+// fastest. An error about one event names its index.
+func SendBatch(ctx context.Context, db DB, queue string, es []Event, opts ...SendOption) ([]int64, error) {
+	cfg := sendConfig{maxPayload: DefaultMaxPayload}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	if err := checkQueue(queue); err != nil {
+		return nil, fmt.Errorf("send: %w", err)
+	}
+	rows := make([]row, len(es))
+	for i := range es {
+		var err error
+		if rows[i], err = newRow(&es[i], cfg.maxPayload); err != nil {
+			return nil, fmt.Errorf("send to %q: event %d of %d (type %q): %w", queue, i, len(es), es[i].Type, err)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := withTimeout(ctx, sendTimeout(rows))
+	defer cancel()
+	ids, err := send(ctx, db, queue, rows, cfg)
+	return ids, wrap(err, "send %d events to %q", len(es), queue)
+}
+
+// row is an event as it goes to the server.
+type row struct {
+	typ, data string
+	headers   *string // ev_extra3; nil for none
+}
+
+func newRow(e *Event, maxPayload int) (row, error) {
+	if e.err != nil {
+		return row{}, fmt.Errorf("%w: %w", ErrInvalid, e.err)
+	}
+	if e.Type == "" {
+		return row{}, fmt.Errorf("type is empty: %w", ErrInvalid)
+	}
+	if err := checkText("type", e.Type); err != nil {
+		return row{}, err
+	}
+	if err := checkPayload(e.Payload, maxPayload); err != nil {
+		return row{}, err
+	}
+	r := row{typ: e.Type, data: string(e.Payload)}
+	if len(e.Headers) > 0 {
+		headers, err := encodeHeaders(e.Headers)
+		if err != nil {
+			return row{}, err
+		}
+		if len(headers) > maxPayload {
+			return row{}, fmt.Errorf("headers of %d bytes, the limit is %d: %w", len(headers), maxPayload, ErrTooLarge)
+		}
+		r.headers = &headers
+	}
+	return r, nil
+}
+
+func checkPayload(data []byte, maxPayload int) error {
+	switch {
+	case len(data) == 0:
+		return fmt.Errorf("payload is empty; the JSON for nothing is null: %w", ErrInvalid)
+	case len(data) > maxPayload:
+		return fmt.Errorf("payload of %d bytes, the limit is %d: %w", len(data), maxPayload, ErrTooLarge)
+	case bytes.IndexByte(data, 0) >= 0:
+		return fmt.Errorf("payload contains a NUL byte: %w", ErrInvalid)
+	case !utf8.Valid(data):
+		return fmt.Errorf("payload is not valid UTF-8: %w", ErrInvalid)
+	case !json.Valid(data):
+		return fmt.Errorf("payload is not JSON: %w", ErrInvalid)
+	case escapesNUL(data):
+		return fmt.Errorf(`payload contains \u0000, which PostgreSQL's jsonb refuses: %w`, ErrInvalid)
+	}
+	return nil
+}
+
+// escapesNUL finds \u0000 in JSON, but not \\u0000, which is a backslash and text.
+func escapesNUL(data []byte) bool {
+	for from := 0; ; {
+		at := bytes.Index(data[from:], []byte(`\u0000`))
+		if at < 0 {
+			return false
+		}
+		at += from
+		backslashes := 0
+		for i := at - 1; i >= 0 && data[i] == '\\'; i-- {
+			backslashes++
+		}
+		if backslashes%2 == 0 {
+			return true
+		}
+		from = at + 1
+	}
+}
+
+func encodeHeaders(headers map[string]string) (string, error) {
+	for name, value := range headers {
+		if err := checkText("header name", name); err != nil {
+			return "", err
+		}
+		if err := checkText(fmt.Sprintf("header %q", name), value); err != nil {
+			return "", err
+		}
+	}
+	data, err := json.Marshal(headers)
+	return string(data), err
+}
+
+// minRun is the number of events from which one send_batch call is cheaper than
+// inserting them one by one within a larger statement.
+const minRun = 8
+
+// send writes the rows in their order, so that ids rise with the index: long
+// runs of one type by send_batch, what is between them in one statement.
+func send(ctx context.Context, db DB, queue string, rows []row, cfg sendConfig) ([]int64, error) {
+	parts := split(rows)
+	if len(parts) == 1 && cfg.after == nil {
+		return sendPart(ctx, db, queue, parts[0])
+	}
+	ids := make([]int64, 0, len(rows))
+	err := inTx(ctx, db, func(tx pgx.Tx) error {
+		for _, part := range parts {
+			got, err := sendPart(ctx, tx, queue, part)
+			if err != nil {
+				return err
+			}
+			ids = append(ids, got...)
+		}
+		if cfg.after != nil {
+			return cfg.after(ctx, tx, queue)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ids, nil
+}
+
+// split cuts the rows into parts that one statement can send.
+func split(rows []row) [][]row {
+	var parts [][]row
+	mixedFrom := 0 // where the rows begin that no long run has taken
+	for i := 0; i < len(rows); {
+		end := i + 1
+		for end < len(rows) && rows[i].headers == nil && rows[end].headers == nil && rows[end].typ == rows[i].typ {
+			end++
+		}
+		if end-i >= minRun || end-i == len(rows) {
+			if mixedFrom < i {
+				parts = append(parts, rows[mixedFrom:i])
+			}
+			parts = append(parts, rows[i:end])
+			mixedFrom = end
+		}
+		i = end
+	}
+	if mixedFrom < len(rows) {
+		parts = append(parts, rows[mixedFrom:])
+	}
+	return parts
+}
+
+func sendPart(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
+	if uniform(rows) {
+		return sendRun(ctx, db, queue, rows)
+	}
+	return sendMixed(ctx, db, queue, rows)
+}
+
+func uniform(rows []row) bool {
+	for _, r := range rows {
+		if r.headers != nil || r.typ != rows[0].typ {
+			return false
+		}
+	}
+	return true
+}
+
+func sendRun(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
+	data := make([]string, len(rows))
+	for i, r := range rows {
+		data[i] = r.data
+	}
+	var ids []int64
+	// text[], not jsonb[]: the server would parse and print every payload anew.
+	err := db.QueryRow(ctx, "select pgque.send_batch($1::text, $2::text, $3::text[])", exec, queue, rows[0].typ, data).Scan(&ids)
+	if err == nil && len(ids) != len(rows) {
+		err = fmt.Errorf("send_batch returned %d ids for %d events", len(ids), len(rows))
+	}
+	return ids, err
+}
+
+func sendMixed(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
+	types, data, headers := make([]string, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
+	for i, r := range rows {
+		types[i], data[i], headers[i] = r.typ, r.data, r.headers
+	}
+	// extra1 and extra2 belong to upstream's next version (partition and
+	// idempotency keys), so headers are in extra3.
+	found, err := db.Query(ctx, `select pgque.insert_event($1::text, u.typ, u.data, null, null, u.headers, null)
+		from unnest($2::text[], $3::text[], $4::text[]) with ordinality as u(typ, data, headers, ord)`,
+		exec, queue, types, data, headers)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, pgx.RowTo[int64])
+}
+
+// sendTimeout is what a call may take: 15 s, and a second per megabyte.
+func sendTimeout(rows []row) time.Duration {
+	size := 0
+	for _, r := range rows {
+		size += len(r.data)
+	}
+	return callTimeout + time.Duration(size>>20)*time.Second
+}
