@@ -45,20 +45,17 @@ func (t *text) line(i int) []byte {
 	return t.data[t.ends[i-1]:t.ends[i]]
 }
 
-// compare finds the changed lines. It takes away what needs no search: the
-// equal lines at both ends, and every line that the other side does not have
-// at all, for such a line is changed in whatever way the rest is lined up.
-// What is left, often a tenth, has the same shortest difference.
+// compare finds the changed lines. The equal lines at both ends need no
+// search; a matcher lines up the rest.
 func compare(a, b []byte) *comparison {
 	d := &comparison{a: newText(a), b: newText(b)}
 	top, bottom := d.equalEnds()
 	aEnd, bEnd := d.a.lines()-bottom, d.b.lines()-bottom
-	left, right := common(d.a, d.b, top, aEnd, bEnd)
-
-	m := matcher{a: left.ids, b: right.ids}
-	m.run()
+	left, right, distinct := number(d.a, d.b, top, aEnd, bEnd)
+	m := newMatcher(aEnd, distinct)
+	m.align(left, right, 0)
 	d.coarse = m.coarse
-	d.collect(m.pairs, left.at, right.at, top, aEnd, bEnd)
+	d.collect(m.partner, top, aEnd, bEnd)
 	d.slide()
 	return d
 }
@@ -76,60 +73,43 @@ func (d *comparison) equalEnds() (top, bottom int) {
 	return top, bottom
 }
 
-// reduced is the lines of one side that the other side has too: what they are,
-// equal lines having equal ids, and where they stand.
-type reduced struct {
-	ids []int32
-	at  []int32
-}
-
-// common returns the lines from top on that both sides have.
-func common(a, b text, top, aEnd, bEnd int) (left, right reduced) {
+// number gives equal lines from top on equal ids, below distinct. Lines of b
+// that a does not have are left out.
+func number(a, b text, top, aEnd, bEnd int) (left, right lines, distinct int) {
 	whole := string(a.data) // one copy, so that the keys need none each
 	ids := make(map[string]int32, aEnd-top)
-	lineIDs := make([]int32, aEnd-top)
+	left = makeLines(aEnd - top)
 	for i := top; i < aEnd; i++ {
 		end := a.ends[i]
-		start := int(end) - len(a.line(i))
-		line := whole[start:end]
+		line := whole[int(end)-len(a.line(i)) : end]
 		id, ok := ids[line]
 		if !ok {
 			id = int32(len(ids))
 			ids[line] = id
 		}
-		lineIDs[i-top] = id
+		left.add(id, int32(i))
 	}
-	shared := make([]bool, len(ids))
+	right = makeLines(bEnd - top)
 	for j := top; j < bEnd; j++ {
 		if id, ok := ids[string(b.line(j))]; ok {
-			shared[id] = true
-			right.ids = append(right.ids, id)
-			right.at = append(right.at, int32(j))
+			right.add(id, int32(j))
 		}
 	}
-	for i, id := range lineIDs {
-		if shared[id] {
-			left.ids = append(left.ids, id)
-			left.at = append(left.at, int32(top+i))
-		}
-	}
-	return left, right
+	return left, right, len(ids)
 }
 
-// collect turns the pairs of equal lines into the edits between them. The
-// equal lines at both ends are not among the pairs.
-func (d *comparison) collect(pairs []pair, left, right []int32, top, aEnd, bEnd int) {
+// collect turns the pairs of equal lines into the edits between them.
+func (d *comparison) collect(partner []int32, top, aEnd, bEnd int) {
 	a0, b0 := top, top
 	upTo := func(a1, b1 int) {
 		if a0 < a1 || b0 < b1 {
 			d.edits = append(d.edits, edit{a0, a1, b0, b1})
 		}
+		a0, b0 = a1+1, b1+1
 	}
-	for _, p := range pairs {
-		for i := range p.n {
-			x, y := int(left[p.a+i]), int(right[p.b+i])
-			upTo(x, y)
-			a0, b0 = x+1, y+1
+	for a1 := top; a1 < aEnd; a1++ {
+		if b1 := int(partner[a1]); b1 >= 0 {
+			upTo(a1, b1)
 		}
 	}
 	upTo(aEnd, bEnd)
