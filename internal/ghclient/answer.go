@@ -1,0 +1,301 @@
+package ghclient
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// answer is one response, read to its end.
+type answer struct {
+	url      *url.URL
+	status   int
+	header   http.Header
+	body     []byte
+	endKnown bool // the protocol says that the body is whole
+}
+
+func (a *answer) isRedirect() bool {
+	switch a.status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+func (a *answer) contentType() string {
+	t, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
+	if err != nil {
+		return "no content type"
+	}
+	return t
+}
+
+// isHTML looks at the bytes as well: a proxy's page may claim to be anything.
+func (a *answer) isHTML() bool {
+	start := bytes.ToLower(bytes.TrimSpace(a.body[:min(len(a.body), 512)]))
+	return bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html"))
+}
+
+// message is what GitHub says in a refusal.
+func (a *answer) message() (text, documentation string) {
+	var m struct {
+		Message          string `json:"message"`
+		DocumentationURL string `json:"documentation_url"`
+	}
+	if json.Unmarshal(a.body, &m) != nil {
+		return "", ""
+	}
+	return m.Message, m.DocumentationURL
+}
+
+// failure is why a request did not bring what it should.
+type failure struct {
+	err          *fault.Error
+	temporary    bool          // it may go away by itself
+	wait         time.Duration // how long GitHub asks to wait; 0: it doesn't say
+	stale        bool          // a cache in between answered for GitHub
+	tokenRefused bool          // the token, not what was asked for
+}
+
+// fail is a failure that no repetition mends.
+func fail(format string, args ...any) *failure {
+	return &failure{err: fault.New(fault.Upstream, format, args...)}
+}
+
+// passing is a failure that may go away by itself.
+func passing(format string, args ...any) *failure {
+	f := fail(format, args...)
+	f.temporary = true
+	return f
+}
+
+func (f *failure) hint(format string, args ...any) *failure {
+	f.err.Hint(format, args...)
+	return f
+}
+
+// after reports both answers: f, which came without the token, and the one
+// that refused the token.
+func (f *failure) after(refused *failure) *failure {
+	both := *f.err
+	both.Text = fmt.Sprintf("%s; and without a token: %s", refused.err.Text, f.err.Text)
+	both.Hints = append(append([]string{}, refused.err.Hints...), f.err.Hints...)
+	return &failure{err: &both}
+}
+
+// statusError is the cause of a failure that a status code stands for.
+type statusError struct{ code int }
+
+func (e statusError) Error() string { return "status " + strconv.Itoa(e.code) }
+
+// hasStatus reports whether err comes from an answer with one of the codes.
+func hasStatus(err error, codes ...int) bool {
+	var s statusError
+	if !errors.As(err, &s) {
+		return false
+	}
+	for _, code := range codes {
+		if s.code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// judge says what is wrong with an answer, or nil.
+func (t *transport) judge(req *http.Request, a *answer, withToken bool) *failure {
+	f := t.judgeStatus(a, withToken)
+	switch {
+	case f != nil:
+		f.err.Err = statusError{a.status}
+		return f
+	case callOf(req.Context()).check != nil:
+		return callOf(req.Context()).check(a)
+	}
+	return t.checkJSON(a)
+}
+
+func (t *transport) judgeStatus(a *answer, withToken bool) *failure {
+	host := t.base.Host
+	switch {
+	case a.status == http.StatusOK:
+		return nil
+	case a.status == http.StatusNotModified:
+		f := passing("%s answered 304 to a question without conditions (a cache in between?)", host)
+		f.stale = true
+		return f
+	case a.status == http.StatusUnauthorized:
+		return t.unauthorized(a, withToken)
+	case a.status == http.StatusForbidden || a.status == http.StatusTooManyRequests:
+		return t.forbidden(a, withToken)
+	case a.status == http.StatusProxyAuthRequired:
+		return proxyWantsLogin("")
+	case a.status >= 500:
+		f := passing("%s answered %s", host, t.says(a))
+		f.wait, _ = retryAfter(a.header, t.now())
+		return f
+	}
+	return fail("%s answered %s", host, t.says(a))
+}
+
+func (t *transport) unauthorized(a *answer, withToken bool) *failure {
+	if !withToken {
+		return fail("%s wants a login: it answered %s", t.base.Host, t.says(a)).
+			hint("set GITHUB_TOKEN to a token of %s", t.base.Host)
+	}
+	f := fail("%s refused the token%s: it answered %s", t.base.Host, from(t.source), t.says(a)).
+		hint("%s", t.replaceToken())
+	f.tokenRefused = true
+	return f
+}
+
+func (t *transport) replaceToken() string {
+	if t.source == "" {
+		return "use another token, or --no-token"
+	}
+	return "put a valid token into " + t.source + ", unset it, or use --no-token"
+}
+
+// forbidden tells apart what GitHub answers 403 and 429 for: a token that an
+// organisation does not accept, too many requests in an hour, too many at a
+// time, and what is plainly not allowed.
+func (t *transport) forbidden(a *answer, withToken bool) *failure {
+	message, documentation := a.message()
+	_, saysWhen := retryAfter(a.header, t.now())
+	about := strings.ToLower(message + " " + documentation)
+	switch {
+	case withToken && refusesToken(a, message):
+		return t.notForOrganisation(a)
+	case saysWhen || strings.Contains(about, "secondary rate limit") || strings.Contains(about, "secondary-rate-limit") || strings.Contains(about, "abuse"):
+		return t.secondaryLimit(a)
+	case a.header.Get("X-RateLimit-Remaining") == "0":
+		return t.primaryLimit(a, withToken)
+	case a.status == http.StatusTooManyRequests:
+		return t.secondaryLimit(a)
+	}
+	f := fail("%s answered %s", t.base.Host, t.says(a))
+	if withToken {
+		f.hint("the token%s may lack the right; try --no-token", from(t.source))
+	}
+	return f
+}
+
+// refusesToken recognises rules of an organisation that bind the token and
+// would not bind an anonymous reader.
+func refusesToken(a *answer, message string) bool {
+	if a.header.Get("X-GitHub-SSO") != "" {
+		return true
+	}
+	for _, rule := range []string{"SAML enforcement", "OAuth App access restrictions", "IP allow list"} {
+		if strings.Contains(message, rule) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *transport) notForOrganisation(a *answer) *failure {
+	f := fail("%s refused the token%s: it answered %s", t.base.Host, from(t.source), t.says(a)).
+		hint("%s", t.replaceToken())
+	// "required; url=https://…": the address holds a request's secret; its host does not.
+	if _, address, ok := strings.Cut(a.header.Get("X-GitHub-SSO"), "url="); ok {
+		if u, err := url.Parse(strings.TrimSpace(address)); err == nil && u.Host != "" {
+			f.hint("the organisation asks to authorise the token for single sign-on at %s", clip(u.Host))
+		}
+	}
+	f.tokenRefused = true
+	return f
+}
+
+// checkJSON makes sure that there is a whole JSON object or array. Whether it
+// is the right one, the caller sees at its fields.
+func (t *transport) checkJSON(a *answer) *failure {
+	body := bytes.TrimSpace(a.body)
+	switch {
+	case len(body) == 0:
+		return passing("expected JSON from %s, got an empty answer", t.base.Host)
+	case body[0] != '{' && body[0] != '[':
+		return fail("expected JSON from %s, got %s%s: %q", t.base.Host, a.contentType(), t.suspect(a), t.excerpt(a.body)).
+			hint("look at what stands between here and %s: a proxy, or a network that wants a login", t.base.Host)
+	case !json.Valid(body):
+		return passing("the answer of %s ends within its JSON, after %d bytes", t.base.Host, len(a.body))
+	}
+	return nil
+}
+
+func (t *transport) suspect(a *answer) string {
+	if a.isHTML() || a.contentType() == "text/html" {
+		return " (proxy or login page?)"
+	}
+	return ""
+}
+
+// says is a refusal as a part of a sentence: the status, and the words.
+func (t *transport) says(a *answer) string {
+	if text, _ := a.message(); text != "" {
+		return fmt.Sprintf("%d %q", a.status, t.redact(clip(text), nil))
+	}
+	if len(bytes.TrimSpace(a.body)) == 0 {
+		return fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
+	}
+	return fmt.Sprintf("%d with %s%s: %q", a.status, a.contentType(), t.suspect(a), t.excerpt(a.body))
+}
+
+// excerpt is the start of a body that should have been something else, at most
+// 80 bytes of it.
+func (t *transport) excerpt(body []byte) string {
+	const most = 80
+	// The token is looked for before the cut, which could leave a part of it.
+	text := t.redact(string(body[:min(len(body), 4096)]), nil)
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsSpace(r) {
+			r = ' '
+		}
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(r) > most {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// redact removes what must not be shown: the token, and the proxy's login.
+func (t *transport) redact(s string, proxy *url.URL) string {
+	secrets := []string{t.token}
+	if proxy != nil && proxy.User != nil {
+		password, _ := proxy.User.Password()
+		secrets = append(secrets, proxy.User.String(), password, url.QueryEscape(password))
+	}
+	for _, secret := range secrets {
+		if secret != "" {
+			s = strings.ReplaceAll(s, secret, "***")
+		}
+	}
+	return s
+}
+
+// clip keeps what a server says from filling the screen.
+func clip(s string) string {
+	const most = 300
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
