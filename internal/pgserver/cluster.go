@@ -238,3 +238,6 @@ func freePort() (int, error) {
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
+
+// Auth returns the authentication method that pg_hba.conf asks for.
+func (c *Cluster) Auth() string { return c.cfg.Auth }

@@ -178,3 +178,48 @@ func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
+
+// Companion runs another server program that refuses root, as pgbouncer does,
+// under the same guard as a cluster. prepare fills the temporary folder and
+// returns the command; stop kills the program and removes the folder.
+func Companion(prepare func(dir string) (*exec.Cmd, error)) (stop func(), err error) {
+	owner, err := findOwner()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(owner.tempDir(), "pgque-pg-")
+	if err != nil {
+		return nil, err
+	}
+	guard, err := startGuard(dir)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	remove := func() {
+		guard.release()
+		os.RemoveAll(dir)
+	}
+	if err := owner.give(dir); err != nil {
+		remove()
+		return nil, err
+	}
+	cmd, err := prepare(dir)
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	cmd.Dir = dir
+	owner.runAs(cmd)
+	if err := cmd.Start(); err != nil {
+		remove()
+		return nil, err
+	}
+	guard.watch(cmd.Process.Pid)
+	return func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		guard.watch(0)
+		remove()
+	}, nil
+}
