@@ -1,0 +1,136 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/gitobject"
+)
+
+// maxTagChain is how many tags of tags are followed to a commit.
+const maxTagChain = 100
+
+// ref is a name below refs/tags and the object it points at.
+type ref struct {
+	name string
+	id   gitobject.ID
+}
+
+// Tags returns all tags that lead to a commit, in git's order.
+func (r *Repository) Tags(ctx context.Context) ([]gitobject.Tag, error) {
+	refs, err := r.tagRefs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tags := make([]gitobject.Tag, 0, len(refs))
+	for _, ref := range refs {
+		commit, err := r.peel(ctx, ref)
+		var other notACommit
+		if errors.As(err, &other) {
+			r.git.log.DebugContext(ctx, "tag left out", "tag", ref.name, "points at a", other.objectType)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, gitobject.Tag{Name: ref.name, Object: ref.id, Commit: commit})
+	}
+	return tags, nil
+}
+
+// ResolveTag returns the tag with exactly this name: never a branch, never an
+// abbreviated name. A name that git forbids is fault.Usage; no such tag, or
+// one that leads to no commit, fault.Upstream.
+func (r *Repository) ResolveTag(ctx context.Context, name string) (gitobject.Tag, error) {
+	if err := gitobject.CheckTagName(name); err != nil {
+		return gitobject.Tag{}, err
+	}
+	refs, err := r.tagRefs(ctx)
+	if err != nil {
+		return gitobject.Tag{}, err
+	}
+	for _, ref := range refs {
+		if ref.name != name {
+			continue
+		}
+		commit, err := r.peel(ctx, ref)
+		var other notACommit
+		if errors.As(err, &other) {
+			return gitobject.Tag{}, fault.New(fault.Upstream, "the tag %q in %q points at a %s, not at a commit", name, r.path, other.objectType)
+		}
+		return gitobject.Tag{Name: name, Object: ref.id, Commit: commit}, err
+	}
+	return gitobject.Tag{}, fault.New(fault.Upstream, "there is no tag %q in %q", name, r.path).
+		Hint("pgque-vendor list --from %s", quotedPath(r.path)).
+		Hint("git -C %s fetch --tags, if upstream has it by now", quotedPath(r.path))
+}
+
+// tagRefs lists refs/tags once. Asking cat-file for "refs/tags/NAME" would
+// save a process, but where there is no such tag git goes on to a branch of
+// that whole name, or reads "…-g1234567" as an abbreviated id.
+func (r *Repository) tagRefs(ctx context.Context) ([]ref, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refs != nil {
+		return r.refs, nil
+	}
+	out, said, err := r.git.output(ctx, "--git-dir="+r.gitDir, "for-each-ref", "--format=%(objectname) %(refname)", "refs/tags")
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	if err != nil {
+		return nil, r.explain(said, err)
+	}
+	refs := []ref{}
+	for line := range strings.Lines(string(out)) {
+		id, refname, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if len(id) == 64 {
+			return nil, r.sha256Refused()
+		}
+		checked, err := gitobject.ParseID(id)
+		if err != nil {
+			return nil, err
+		}
+		refs = append(refs, ref{strings.TrimPrefix(refname, "refs/tags/"), checked})
+	}
+	r.refs = refs
+	return refs, nil
+}
+
+// notACommit says what a tag points at instead of a commit.
+type notACommit struct{ objectType string }
+
+func (e notACommit) Error() string { return "it points at a " + e.objectType }
+
+// peel follows a tag, and tags of tags, to the commit.
+func (r *Repository) peel(ctx context.Context, ref ref) (gitobject.ID, error) {
+	id := ref.id
+	for range maxTagChain {
+		got, err := r.objects.read(ctx, id, maxHeaderObject)
+		switch {
+		case errors.As(err, &tooLarge{}):
+			return "", notACommit{"blob or tree"} // the pipe is closed: no more is known
+		case errors.Is(err, errMissing):
+			return "", r.lacks("the object %s, to which the tag %q leads,", id, ref.name)
+		case err != nil:
+			return "", err
+		}
+		switch got.objectType {
+		case gitobject.TypeCommit:
+			return id, r.rememberRoot(id, got.content)
+		case gitobject.TypeTag:
+			if id, _, err = gitobject.ParseTag(got.content); err != nil {
+				return "", err
+			}
+		default:
+			return "", notACommit{got.objectType}
+		}
+	}
+	return "", fault.New(fault.Upstream, "the tag %q in %q leads through more than %d tag objects", ref.name, r.path, maxTagChain)
+}
+
+func (r *Repository) sha256Refused() error {
+	return fault.New(fault.Usage, "the repository %q uses SHA-256 object ids; only SHA-1 is supported, which GitHub uses", r.path)
+}
