@@ -52,7 +52,7 @@ func compare(a, b []byte) *comparison {
 	top, bottom := d.equalEnds()
 	aEnd, bEnd := d.a.lines()-bottom, d.b.lines()-bottom
 	left, right, distinct := number(d.a, d.b, top, aEnd, bEnd)
-	m := newMatcher(aEnd, distinct)
+	m := newMatcher(aEnd, bEnd, distinct)
 	m.align(left, right, 0)
 	d.coarse = m.coarse
 	d.collect(m.partner, top, aEnd, bEnd)

@@ -16,9 +16,11 @@ import (
 	"io"
 )
 
-// MaxSize is the size in bytes from which on a file is not compared by lines:
-// the most that a vendored SQL file may have.
-const MaxSize = 16 << 20
+// A file that is larger than one of these is not compared by lines.
+const (
+	MaxSize  = 16 << 20 // bytes: the most that a vendored SQL file may have
+	MaxLines = 2 << 20  // lines: they take memory, about 100 bytes each
+)
 
 // DefaultContext is the number of unchanged lines around a change that diff
 // programs show when nobody asks for another number.
@@ -57,8 +59,8 @@ type Stat struct {
 	// missing. Two empty files are identical; an empty and a missing one
 	// are not, though no line differs.
 	Identical bool
-	// Binary is true when a side has a NUL byte or is larger than MaxSize.
-	// The patch then is one line that says so; nothing was counted.
+	// Binary is true when a side has a NUL byte or is larger than MaxSize or
+	// MaxLines. The patch then is one line that says so; nothing was counted.
 	Binary bool
 	// Note is a sentence for stderr about what the patch cannot say or why
 	// it is longer than it could be, or "".
@@ -104,11 +106,8 @@ func compareFiles(a, b File) (*comparison, Stat) {
 		return nil, Stat{Note: fmt.Sprintf("%q was empty and is gone; a patch cannot remove an empty file", a.Name)}
 	}
 	for _, f := range []File{a, b} {
-		if len(f.Data) > MaxSize {
-			return nil, Stat{Binary: true, Note: fmt.Sprintf("%q has %d bytes; files over %d are not compared by lines", f.Name, len(f.Data), MaxSize)}
-		}
-		if bytes.IndexByte(f.Data, 0) >= 0 {
-			return nil, Stat{Binary: true, Note: fmt.Sprintf("%q has NUL bytes; it is not compared by lines", f.Name)}
+		if why := notText(f.Data); why != "" {
+			return nil, Stat{Binary: true, Note: fmt.Sprintf("%q %s; it is not compared by lines", f.Name, why)}
 		}
 	}
 	d := compare(a.Data, b.Data)
@@ -118,7 +117,21 @@ func compareFiles(a, b File) (*comparison, Stat) {
 		s.Added += e.b1 - e.b0
 	}
 	if d.coarse {
-		s.Note = fmt.Sprintf("%q changed too much to find the shortest patch; this one is right, but longer than it could be", b.Name)
+		s.Note = fmt.Sprintf("%q changed too much to look for the shortest patch; this one is right, but may be longer than it need be", b.Name)
 	}
 	return d, s
+}
+
+// notText says why the data cannot be compared by lines, or "".
+func notText(data []byte) string {
+	if len(data) > MaxSize {
+		return fmt.Sprintf("has %d bytes, more than %d", len(data), MaxSize)
+	}
+	if bytes.IndexByte(data, 0) >= 0 {
+		return "has NUL bytes"
+	}
+	if n := bytes.Count(data, []byte{'\n'}); n > MaxLines {
+		return fmt.Sprintf("has %d lines, more than %d", n, MaxLines)
+	}
+	return ""
 }

@@ -11,9 +11,11 @@ const (
 	// at once. Up to here the difference is the shortest there is. It bounds
 	// go-diff's quadratic parts, and it keeps the runes that stand for lines
 	// below the surrogates, which go-diff does not survive.
-	pieceLines = 20_000
-	// workSteps bounds the search for cuts, over a whole comparison.
-	workSteps = 1 << 28
+	pieceLines = 16_384
+	// workSteps bounds the search for cuts over a whole comparison: a search
+	// goes through fewer changed lines the more lines there are.
+	workSteps   = 1 << 28
+	minDistance = 16
 	// maxDepth bounds how often a part is looked at for a cut that needs no
 	// search. Two or three times is what real files take.
 	maxDepth = 8
@@ -38,21 +40,26 @@ type matcher struct {
 	partner []int32 // for each line of a its equal line of b, or -1
 	coarse  bool    // the bound on work was hit
 
-	diff  *diffmatchpatch.DiffMatchPatch
-	seen  []seen // by id, for the part in hand
-	runes lineRunes
+	diff        *diffmatchpatch.DiffMatchPatch
+	maxDistance int    // how many changed lines a search for a cut goes through
+	seen        []seen // by id, for the part in hand
+	runes       lineRunes
 }
 
 // seen counts a line on both sides.
 type seen struct{ inA, inB, a int32 }
 
-func newMatcher(aLines, distinct int) *matcher {
-	m := &matcher{partner: make([]int32, aLines), seen: make([]seen, distinct)}
+func newMatcher(aLines, bLines, distinct int) *matcher {
+	m := &matcher{
+		partner:     make([]int32, aLines),
+		diff:        diffmatchpatch.New(),
+		maxDistance: min(max(workSteps/(aLines+bLines+1), minDistance), pieceLines/2),
+		seen:        make([]seen, distinct),
+		runes:       lineRunes{byID: make([]rune, distinct)},
+	}
 	for i := range m.partner {
 		m.partner[i] = -1
 	}
-	m.runes.byID = make([]rune, distinct)
-	m.diff = diffmatchpatch.New()
 	m.diff.DiffTimeout = 0 // no clock, and no guesses that only save time
 	return m
 }
@@ -130,7 +137,6 @@ func (m *matcher) search(a, b lines) {
 	}
 	m.pair(a.slice(a.len()-n, a.len()), b.slice(b.len()-n, b.len()))
 	a, b = a.slice(0, a.len()-n), b.slice(0, b.len()-n)
-	maxDistance := min(max(workSteps/(a.len()+b.len()+1), 16), pieceLines/2)
 	for a.len() > 0 && b.len() > 0 {
 		n := 0
 		for n < min(a.len(), b.len()) && a.ids[n] == b.ids[n] {
@@ -138,7 +144,7 @@ func (m *matcher) search(a, b lines) {
 		}
 		m.pair(a.slice(0, n), b.slice(0, n))
 		a, b = a.slice(n, a.len()), b.slice(n, b.len())
-		x, y := m.cut(a.ids, b.ids, maxDistance)
+		x, y := m.cut(a.ids, b.ids)
 		m.lineUp(a.slice(0, x), b.slice(0, y))
 		a, b = a.slice(x, a.len()), b.slice(y, b.len())
 	}
@@ -148,16 +154,17 @@ func (m *matcher) search(a, b lines) {
 // large one it walks all shortest ways at once (Myers' greedy forward search,
 // without keeping them) until one of them leaves the size of a piece, and cuts
 // where that one entered its last run of equal lines.
-func (m *matcher) cut(a, b []int32, maxDistance int) (x, y int) {
+func (m *matcher) cut(a, b []int32) (x, y int) {
 	if len(a)+len(b) <= pieceLines || len(a) == 0 || len(b) == 0 {
 		return len(a), len(b)
 	}
-	// reach[k+maxDistance+1] is the furthest x on the diagonal x-y = k.
-	reach := make([]int32, 2*maxDistance+3)
+	// reach[middle+k] is the furthest x on the diagonal x-y = k.
+	middle := m.maxDistance + 1
+	reach := make([]int32, 2*middle+1)
 	bestX, bestY, best := 0, 0, -1
-	for d := 1; d <= maxDistance; d++ {
+	for d := 1; d <= m.maxDistance; d++ {
 		for k := -d; k <= d; k += 2 {
-			at := k + maxDistance + 1
+			at := middle + k
 			x := int(reach[at-1]) + 1
 			if k == -d || k != d && reach[at-1] < reach[at+1] {
 				x = int(reach[at+1])
