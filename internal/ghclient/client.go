@@ -56,9 +56,10 @@ type Options struct {
 
 // Client asks one repository on one GitHub. It is safe for concurrent use.
 type Client struct {
-	api     *github.Client
-	timeout time.Duration
-	host    string // for messages
+	api       *github.Client
+	transport *transport
+	timeout   time.Duration
+	host      string // for messages
 
 	budget   sync.Once
 	deadline time.Time // set by the first request
@@ -100,12 +101,13 @@ func New(o Options) (*Client, error) {
 	}
 
 	c := &Client{timeout: o.Timeout, host: base.Host, owner: owner, name: name}
-	t, err := newTransport(c, base, o)
+	c.transport, err = newTransport(base, o)
 	if err != nil {
 		return nil, err
 	}
+	c.transport.renamed = c.noteRename
 	c.api = github.NewClient(&http.Client{
-		Transport:     t,
+		Transport:     c.transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	c.api.BaseURL = base

@@ -62,7 +62,7 @@ var (
 // noteRename learns the new name from a permanent redirect, says it once, and
 // asks under it from then on. GitHub redirects to the id, so the name costs
 // one request; where that fails, the old name goes on working.
-func (c *Client) noteRename(ctx context.Context, t *transport, to *url.URL) {
+func (c *Client) noteRename(ctx context.Context, to *url.URL) {
 	found := rename{seen: true}
 	if m := repositoryByID.FindStringSubmatch(to.Path); m != nil {
 		found.id, _ = strconv.ParseInt(m[1], 10, 64)
@@ -81,31 +81,31 @@ func (c *Client) noteRename(ctx context.Context, t *transport, to *url.URL) {
 		return
 	}
 	if found.id != 0 {
-		found.name = c.nameOf(ctx, t, found.id)
+		found.name = c.nameOf(ctx, found.id)
 	}
 	old := c.fullName()
 	if owner, name, ok := strings.Cut(found.name, "/"); ok && repositoryName.MatchString(found.name) {
 		c.mu.Lock()
 		c.renamed.name, c.owner, c.name = found.name, owner, name
 		c.mu.Unlock()
-		t.notice(fmt.Sprintf("the repository %q is %q now", old, found.name))
+		c.transport.notice(fmt.Sprintf("the repository %q is %q now", old, found.name))
 		return
 	}
-	t.notice(fmt.Sprintf("the repository %q has a new name; its id is %d", old, found.id))
+	c.transport.notice(fmt.Sprintf("the repository %q has a new name; its id is %d", old, found.id))
 }
 
 // nameOf asks for a repository's name by its id, once, and returns "" where
 // that fails.
-func (c *Client) nameOf(ctx context.Context, t *transport, id int64) string {
+func (c *Client) nameOf(ctx context.Context, id int64) string {
 	ctx = context.WithValue(ctx, callKey{}, nil) // not the limit of the request that was redirected
-	to := t.base.JoinPath("repositories", strconv.FormatInt(id, 10))
+	to := c.transport.base.JoinPath("repositories", strconv.FormatInt(id, 10))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
 	if err != nil {
 		return ""
 	}
 	req.Header.Set("Accept", "application/vnd.github+json")
 	req.Header.Set("User-Agent", c.api.UserAgent)
-	a, f := t.exchange(req, t.sendsToken())
+	a, f := c.transport.exchange(req, c.transport.sendsToken())
 	if f != nil || a.status != http.StatusOK {
 		return ""
 	}

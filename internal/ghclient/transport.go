@@ -43,13 +43,13 @@ type transport struct {
 	now       func() time.Time
 	log       *slog.Logger
 	notice    func(string)
-	rename    func(ctx context.Context, location *url.URL)
+	renamed   func(ctx context.Context, to *url.URL) // after a permanent redirect
 
 	mu      sync.Mutex
 	refused bool // the token was refused, and is not sent again
 }
 
-func newTransport(c *Client, base *url.URL, o Options) (*transport, error) {
+func newTransport(base *url.URL, o Options) (*transport, error) {
 	token, err := cleanToken(o.Token, o.TokenSource)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,6 @@ func newTransport(c *Client, base *url.URL, o Options) (*transport, error) {
 		log:       o.Log,
 		notice:    o.Notice,
 	}
-	t.rename = func(ctx context.Context, to *url.URL) { c.noteRename(ctx, t, to) }
 	if t.http.OnProxyConnectResponse == nil {
 		t.http = t.http.Clone()
 		t.http.OnProxyConnectResponse = refusedByProxy
@@ -243,7 +242,7 @@ func (t *transport) follow(req *http.Request, withToken bool) (*answer, *failure
 			return nil, f
 		}
 		if a.status == http.StatusMovedPermanently {
-			t.rename(req.Context(), to)
+			t.renamed(req.Context(), to)
 		}
 		req = req.Clone(req.Context())
 		req.URL, req.Host = to, to.Host
