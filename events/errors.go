@@ -35,8 +35,8 @@ var (
 	// ErrStaleBatch: the batch was finished by another process. Nothing of ours
 	// was settled.
 	ErrStaleBatch = errors.New("batch was finished by another process")
-	// ErrGraceExceeded: handlers did not return within ConsumerConfig.Grace.
-	// Nothing of their batch was settled; it comes again.
+	// ErrGraceExceeded: handlers did not return within ConsumerConfig.Grace and
+	// their contexts were ended. What they had not finished comes again.
 	ErrGraceExceeded = errors.New("handlers did not finish within the grace period")
 	// ErrAborted: Consumer.Abort ended the run. Nothing of the open batch was
 	// settled; it comes again.

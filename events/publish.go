@@ -19,10 +19,7 @@ const DefaultMaxPayload = 1 << 20
 // SendOption changes how [Send] and [SendBatch] work.
 type SendOption func(*sendConfig)
 
-type sendConfig struct {
-	maxPayload int
-	after      func(ctx context.Context, db DB, queue string) error
-}
+type sendConfig struct{ maxPayload int }
 
 // MaxPayload sets the largest payload in bytes; 1 MiB by default.
 func MaxPayload(bytes int) SendOption {
@@ -66,7 +63,7 @@ func SendBatch(ctx context.Context, db DB, queue string, es []Event, opts ...Sen
 	}
 	ctx, cancel := withTimeout(ctx, sendTimeout(rows))
 	defer cancel()
-	ids, err := send(ctx, db, queue, rows, cfg)
+	ids, err := send(ctx, db, queue, rows)
 	return ids, wrap(err, "send %d events to %q", len(es), queue)
 }
 
@@ -159,9 +156,9 @@ const minRun = 8
 
 // send writes the rows in their order, so that ids rise with the index: long
 // runs of one type by send_batch, what is between them in one statement.
-func send(ctx context.Context, db DB, queue string, rows []row, cfg sendConfig) ([]int64, error) {
+func send(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
 	parts := split(rows)
-	if len(parts) == 1 && cfg.after == nil {
+	if len(parts) == 1 {
 		return sendPart(ctx, db, queue, parts[0])
 	}
 	ids := make([]int64, 0, len(rows))
@@ -172,9 +169,6 @@ func send(ctx context.Context, db DB, queue string, rows []row, cfg sendConfig) 
 				return err
 			}
 			ids = append(ids, got...)
-		}
-		if cfg.after != nil {
-			return cfg.after(ctx, tx, queue)
 		}
 		return nil
 	})

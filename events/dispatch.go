@@ -1,0 +1,343 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stega/pgque-vendor/events/internal/crash"
+)
+
+// Handled is observed after each event's handler has returned, and for events
+// that none was started for (Outcome handed-back).
+type Handled struct {
+	Queue, Consumer, Type string
+	ID                    int64
+	Attempt               int
+	Outcome               Outcome
+	Err                   error // what the handler returned
+	Duration              time.Duration
+}
+
+func (Handled) observation() {}
+
+// handling is the work on one batch.
+type handling struct {
+	run   *run
+	batch *batch
+
+	mu      sync.Mutex
+	results []result                 // of events that were not done or skipped
+	held    map[string]time.Duration // keys of failed events, when they may go on
+	failed  error                    // ends the work with nothing settled
+}
+
+// handle reads the batch and runs the handlers. When it returns nil as error,
+// every handler has returned and the ending says what becomes of each event.
+func (r *run) handle(b *batch) (*ending, error) {
+	h := &handling{run: r, batch: b, held: map[string]time.Duration{}}
+	guarded := b.reopened && r.can.settleAtOnce
+	if guarded {
+		r.cfg.Logger.Warn("the batch was left open; its events run one at a time, in case one of them kills the process", "batch", b.id)
+	}
+	end := &ending{restAfter: noRest}
+	rd := r.read(b)
+	for {
+		if r.stop.Err() != nil && !rd.done && b.seen > 0 && r.can.settleAtOnce {
+			end.restAfter = rd.last
+			break
+		}
+		records, err := rd.next(r.lease.ctx)
+		if err != nil {
+			return nil, r.interrupted(err)
+		}
+		if len(records) == 0 {
+			break
+		}
+		if guarded {
+			err = h.oneByOne(records, end)
+		} else {
+			err = h.all(records)
+		}
+		if err != nil {
+			return nil, r.interrupted(err)
+		}
+	}
+	end.results = h.results
+	return end, r.refuseToSpend(end)
+}
+
+// interrupted gives the reason why the work on a batch ended early, rather than
+// the error of whatever call was under way.
+func (r *run) interrupted(err error) error {
+	if errors.Is(err, crash.Err) {
+		return err
+	}
+	if cause := context.Cause(r.lease.ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// errNotHandedBack keeps the batch open at a shutdown.
+var errNotHandedBack = errors.New("stopped in the middle of a batch that could not be handed back without spending the last attempt of an event; the batch comes again")
+
+// refuseToSpend guards events that never ran: without pgque_admin handing back
+// costs an attempt, and the last one would make a dead letter.
+func (r *run) refuseToSpend(end *ending) error {
+	if r.can.settleAtOnce {
+		return nil
+	}
+	for _, res := range end.results {
+		if res.outcome == OutcomeHandedBack && res.reason == lastAttempt {
+			return errNotHandedBack
+		}
+	}
+	return nil
+}
+
+// lastAttempt marks a hand-back that nack would turn into a dead letter.
+const lastAttempt = "handed back at its last attempt"
+
+// all runs the handlers of the records, several at once, and waits for them.
+func (h *handling) all(records []*record) error {
+	workers := min(h.run.cfg.Workers, len(records))
+	if workers == 1 {
+		h.work(slices.Values(records))
+		return h.ended()
+	}
+	var wg sync.WaitGroup
+	for _, list := range h.share(records, workers) {
+		wg.Go(func() { h.work(list) })
+	}
+	wg.Wait()
+	return h.ended()
+}
+
+// share gives each worker its events. Events of a key are one worker's, in their
+// order; others go to whoever is free.
+func (h *handling) share(records []*record, workers int) []func(func(*record) bool) {
+	common := make(chan *record, len(records))
+	own := make([][]*record, workers)
+	seed := maphash.MakeSeed()
+	for _, rec := range records {
+		if key := h.key(rec); key != "" {
+			worker := maphash.String(seed, key) % uint64(workers)
+			own[worker] = append(own[worker], rec)
+		} else {
+			common <- rec
+		}
+	}
+	close(common)
+	lists := make([]func(func(*record) bool), workers)
+	for i := range lists {
+		lists[i] = func(yield func(*record) bool) {
+			for _, rec := range own[i] {
+				if !yield(rec) {
+					return
+				}
+			}
+			for rec := range common {
+				if !yield(rec) {
+					return
+				}
+			}
+		}
+	}
+	return lists
+}
+
+func (h *handling) work(records func(func(*record) bool)) {
+	for rec := range records {
+		if h.ended() != nil {
+			return
+		}
+		h.one(rec)
+	}
+}
+
+// ended says that the work on the batch must not go on.
+func (h *handling) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.failed != nil {
+		return h.failed
+	}
+	return context.Cause(h.run.lease.ctx)
+}
+
+// fail ends the work on the batch with nothing settled.
+func (h *handling) fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed = err
+}
+
+// one runs the handler of one event, unless the consumer is stopping or the
+// event's key is held.
+func (h *handling) one(rec *record) {
+	r := h.run
+	if r.stop.Err() != nil {
+		h.handBack(rec, 0)
+		return
+	}
+	key := h.key(rec)
+	if delay, held := h.isHeld(key); held && (r.can.settleAtOnce || !rec.attemptsSpent(h.batch.maxRetries)) {
+		h.handBack(rec, delay)
+		return
+	}
+	began := time.Now()
+	err := r.call(rec)
+	if errors.Is(err, errAbandoned) {
+		h.fail(context.Cause(r.work))
+		return
+	}
+	res := r.resultOf(rec.ID, rec.Attempt, err)
+	if err != nil && errors.Is(context.Cause(r.work), ErrGraceExceeded) && res.outcome == OutcomeRetried {
+		res = result{id: rec.ID, outcome: OutcomeHandedBack} // we stopped it; that is no failure of the event
+	}
+	if res.outcome == OutcomeDead && !r.can.settleAtOnce {
+		res.outcome = OutcomeRetried
+	}
+	if !rec.attemptsSpent(h.batch.maxRetries) && res.outcome == OutcomeRetried && r.can.settleAtOnce {
+		res.reason = "" // only a dead letter keeps it
+	}
+	h.add(res)
+	if res.outcome == OutcomeRetried {
+		h.hold(key, res.delay)
+	}
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, time.Since(began)})
+	if err := crash.At(r.stop, crash.Handled); err != nil {
+		h.fail(err)
+	}
+}
+
+func (h *handling) add(res result) {
+	if res.outcome == OutcomeDone || res.outcome == OutcomeSkipped {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.results = append(h.results, res)
+}
+
+func (h *handling) handBack(rec *record, delay time.Duration) {
+	res := result{id: rec.ID, outcome: OutcomeHandedBack, delay: delay}
+	if rec.attemptsSpent(h.batch.maxRetries) {
+		res.reason = lastAttempt
+	}
+	h.add(res)
+	r := h.run
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, OutcomeHandedBack, nil, 0})
+}
+
+func (h *handling) key(rec *record) (key string) {
+	if h.run.cfg.Key == nil {
+		return ""
+	}
+	defer func() { // a key function that panics is the handler's failure, not the process's
+		if recover() != nil {
+			key = ""
+		}
+	}()
+	return h.run.cfg.Key(&rec.Event)
+}
+
+func (h *handling) hold(key string, delay time.Duration) {
+	if key == "" || h.run.cfg.OnFailure != HoldKey {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held[key] = delay
+}
+
+func (h *handling) isHeld(key string) (time.Duration, bool) {
+	if key == "" || h.run.cfg.OnFailure != HoldKey {
+		return 0, false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delay, held := h.held[key]
+	return delay, held
+}
+
+// oneByOne is all under the crash guard.
+func (h *handling) oneByOne(records []*record, end *ending) error {
+	for _, rec := range records {
+		if h.run.stop.Err() == nil {
+			booked, err := h.run.book(h.run.lease.ctx, h.batch, end.unbook, rec)
+			if err != nil {
+				return err
+			}
+			end.unbook = nil
+			if !booked {
+				continue
+			}
+			end.unbook = []int64{rec.ID} // once it has run
+		}
+		h.one(rec)
+		if err := h.ended(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errAbandoned: the handler did not return although its context has ended.
+var errAbandoned = errors.New("handler was left behind")
+
+// call runs the handler for the event's type in a goroutine of its own, so that
+// one that ends its goroutine does not end ours.
+func (r *run) call(rec *record) error {
+	handler := r.byType[rec.Type]
+	if handler == nil || rec.typ == nil {
+		handler = r.catchAll
+	}
+	if handler == nil {
+		return r.unhandled(rec)
+	}
+	ctx, cancel := context.WithTimeoutCause(r.handlers, r.cfg.HandlerTimeout,
+		fmt.Errorf("handler did not return within %s: %w", r.cfg.HandlerTimeout, context.DeadlineExceeded))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		err := error(&PanicError{}) // what remains when the goroutine is ended
+		returned := false
+		defer func() {
+			if !returned {
+				err = &PanicError{Value: recover(), Stack: string(debug.Stack())}
+			}
+			done <- err
+		}()
+		err = handler(ctx, &rec.Event)
+		returned = true
+	}()
+	select {
+	case err := <-done:
+		if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w (%w)", cause, err)
+			}
+		}
+		return err
+	case <-r.abandon:
+		return errAbandoned
+	}
+}
+
+func (r *run) unhandled(rec *record) error {
+	err := fmt.Errorf("no handler for event type %q", rec.Type)
+	switch r.cfg.Unhandled {
+	case UnhandledDead:
+		return Dead(err)
+	case UnhandledSkip:
+		return Skip
+	}
+	return err
+}

@@ -1,0 +1,84 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/stega/pgque-vendor/events/internal/crash"
+)
+
+// The crash guard. A batch that is open at the start was left by a process that
+// died, perhaps because of one of its events; run as usual it would kill this
+// process as well, for ever. So its events run one at a time, and before each a
+// committed row books it for a retry far ahead, one attempt spent: if the process
+// dies, that event alone has paid. When the handler returns, the booking goes.
+
+// bookedFor is how long after the handler's limit a booking falls due. No handler
+// of a living process may still run then.
+const bookedFor = time.Hour
+
+// book deletes the bookings of events that have run and books rec. It reports
+// false when rec has a booking (or is a dead letter) already: it was running when
+// an earlier process died, and is not run again in this batch.
+func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (bool, error) {
+	callCtx, cancel := withTimeout(ctx, callTimeout)
+	defer cancel()
+	booked := false
+	err := inTx(callCtx, r.pool, func(tx pgx.Tx) error {
+		if err := r.lease.held(callCtx, tx); err != nil {
+			return err
+		}
+		if err := r.unbook(callCtx, tx, b, ran); err != nil {
+			return err
+		}
+		var exists bool
+		err := tx.QueryRow(callCtx, `select exists (select from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)
+			or exists (select from pgque.dead_letter d join pgque.subscription s on s.sub_queue = d.dl_queue_id and s.sub_consumer = d.dl_consumer_id
+				where s.sub_batch = $3::bigint and d.ev_id = $2::bigint)`, exec, b.subID, rec.ID, b.id).Scan(&exists)
+		if err != nil || exists {
+			return err
+		}
+		booked = true
+		if rec.attemptsSpent(b.maxRetries) {
+			_, err = tx.Exec(callCtx, `select pgque.event_dead($1::bigint, $2::bigint, 'the process died while it handled this event', $3::timestamptz,
+				$4::text::xid8, $5::int, $6::text, $7::text, $8::text, $9::text, $10::text, $11::text)`,
+				exec, b.id, rec.ID, rec.Time, rec.txid, rec.retry, rec.typ, text(rec.Payload), rec.extra1, rec.extra2, rec.extra3, rec.extra4)
+			return err
+		}
+		_, err = tx.Exec(callCtx, `select pgque.event_retry_raw($1::text, $2::text, now() + $3::float8 * interval '1 second', $4::bigint, $5::timestamptz,
+			$6::int, $7::text, $8::text, $9::text, $10::text, $11::text, $12::text)`,
+			exec, r.queue, r.name, (r.cfg.HandlerTimeout + bookedFor).Seconds(), rec.ID, rec.Time,
+			rec.Attempt, rec.typ, text(rec.Payload), rec.extra1, rec.extra2, rec.extra3, rec.extra4)
+		return err
+	})
+	if err == nil && booked {
+		err = crash.At(ctx, crash.Booked)
+	}
+	return booked, err
+}
+
+// unbook deletes the bookings of events that have run. What became of them is
+// settled with the batch.
+func (r *run) unbook(ctx context.Context, tx pgx.Tx, b *batch, ran []int64) error {
+	if len(ran) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "delete from pgque.retry_queue where ev_owner = $1::int and ev_id = any($2::bigint[])", exec, b.subID, ran); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `delete from pgque.dead_letter d using pgque.subscription s
+		where s.sub_batch = $1::bigint and d.dl_queue_id = s.sub_queue and d.dl_consumer_id = s.sub_consumer and d.ev_id = any($2::bigint[])`,
+		exec, b.id, ran)
+	return err
+}
+
+// text gives NULL for nil, where a []byte would be taken for bytea.
+func text(data []byte) *string {
+	if data == nil {
+		return nil
+	}
+	s := string(data)
+	return &s
+}

@@ -1,0 +1,162 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// The lease makes one process active for a (queue, consumer): PgQue itself gives
+// the same batch to everybody who asks. It is a transaction-level advisory lock
+// in a transaction that stays open on a connection of its own. That transaction
+// has no id and no snapshot, so it holds nothing else up; and as the lock lives
+// in a transaction it holds behind a pooler in transaction mode, too.
+//
+// The server ends the transaction when it has heard nothing for leaseTime, so a
+// holder that was stopped or cut off cannot keep the lease. The holder looks
+// every probeEvery and gives up, by its own clock, before the server does.
+const (
+	leaseTime    = 10 * time.Second
+	probeEvery   = 2 * time.Second
+	probeTimeout = 4 * time.Second
+	standByEvery = time.Second
+)
+
+// errLeaseLost ends the contexts of handlers whose process is no longer active.
+var errLeaseLost = errors.New("lost the consumer's lease; another process may have the batch")
+
+// errLeased says that another process is active.
+var errLeased = errors.New("another process is active for this consumer")
+
+type lease struct {
+	conn *pgx.Conn
+	tx   pgx.Tx
+	key  int64
+	pid  int // of the server process that holds the lock
+
+	ctx  context.Context // ends when the lease is lost or released
+	end  context.CancelCauseFunc
+	done chan struct{} // closed when the probe has stopped
+}
+
+// tryLease asks once for the lease, on a new connection. It returns errLeased
+// when another process has it.
+func tryLease(ctx context.Context, pool *pgxpool.Pool, key int64) (*lease, error) {
+	ctx, cancel := withTimeout(ctx, callTimeout)
+	defer cancel()
+	conn, err := connect(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	l := &lease{conn: conn, key: key, done: make(chan struct{})}
+	if err := l.lock(ctx); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lease) lock(ctx context.Context) error {
+	tx, err := begin(ctx, l.conn)
+	if err != nil {
+		return err
+	}
+	// Only for this transaction, and before the lock: limits of the role or the
+	// database would end it. pg_settings, since older servers lack some of them.
+	_, err = tx.Exec(ctx, `select set_config(name, case name when 'idle_in_transaction_session_timeout' then $1 else '0' end, true)
+		from pg_catalog.pg_settings
+		where name in ('idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout', 'lock_timeout')`,
+		exec, fmt.Sprint(leaseTime.Milliseconds()))
+	if err != nil {
+		return err
+	}
+	var got bool
+	err = tx.QueryRow(ctx, "select pg_catalog.pg_try_advisory_xact_lock($1), pg_catalog.pg_backend_pid()", exec, l.key).Scan(&got, &l.pid)
+	if err != nil {
+		return err
+	}
+	if !got {
+		return errLeased
+	}
+	l.tx = tx
+	return nil
+}
+
+// keep starts the probe.
+func (l *lease) keep(parent context.Context) {
+	l.ctx, l.end = context.WithCancelCause(parent)
+	go l.probe()
+}
+
+func (l *lease) probe() {
+	defer close(l.done)
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		// A process that was stopped for a while finds out by the clock, before
+		// it asks a connection that may answer from a buffer.
+		if time.Since(last) > leaseTime-probeEvery {
+			l.end(errLeaseLost)
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), probeTimeout)
+		_, err := l.tx.Exec(ctx, "select 1", exec)
+		cancel()
+		if err != nil {
+			l.end(fmt.Errorf("%w: %w", errLeaseLost, err))
+			return
+		}
+		last = time.Now()
+	}
+}
+
+// held is asked in the transaction that settles a batch: it is false when the
+// server no longer has our lock, however sure of it we were a moment ago.
+func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
+	var held bool
+	err := tx.QueryRow(ctx, `select exists (select from pg_catalog.pg_locks
+		where locktype = 'advisory' and database = (select oid from pg_catalog.pg_database where datname = current_database())
+		and classid = $1::bigint::oid and objid = $2::bigint::oid and objsubid = 1 and pid = $3 and granted)`,
+		exec, int64(uint64(l.key)>>32), int64(uint64(l.key)&0xffffffff), l.pid).Scan(&held)
+	if err == nil && !held {
+		err = errLeaseLost
+		l.end(err)
+	}
+	return err
+}
+
+// release gives the lease up at once, so that a process standing by takes over.
+func (l *lease) release() {
+	if l.end != nil {
+		l.end(context.Canceled)
+		<-l.done
+	}
+	closeConn(l.conn)
+}
+
+// connect opens a connection outside the pool, which may be as small as one.
+func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	cfg := pool.Config()
+	if cfg.BeforeConnect != nil { // it may fetch a fresh password
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, cfg.ConnConfig)
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

@@ -1,0 +1,144 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Skip is what a handler returns for an event that it leaves alone on purpose.
+// The event is done, and counted as skipped.
+var Skip = errors.New("skip this event")
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter makes err a failure whose next attempt comes after d, instead of
+// the usual growing pause. PgQue moves due events about once a second.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = fmt.Errorf("retry after %s", d)
+	}
+	return &retryAfterError{after: max(d, 0), err: err}
+}
+
+type deadError struct{ err error }
+
+func (e *deadError) Error() string { return e.err.Error() }
+func (e *deadError) Unwrap() error { return e.err }
+
+// Dead makes err a failure that no further attempt can mend: the event becomes
+// a dead letter at once, with err's text as its reason. A login that has only
+// pgque_reader cannot do that; there the event is retried as for any error.
+func Dead(err error) error {
+	if err == nil {
+		err = errors.New("dead letter")
+	}
+	return &deadError{err: err}
+}
+
+// PanicError is the failure of a handler that panicked, or that ended its
+// goroutine with runtime.Goexit. Stack is where it did.
+type PanicError struct {
+	Value any // nil for Goexit
+	Stack string
+}
+
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "handler called runtime.Goexit\n" + e.Stack
+	}
+	return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack)
+}
+
+// Outcome is what became of one event.
+type Outcome string
+
+const (
+	OutcomeDone       Outcome = "done"
+	OutcomeSkipped    Outcome = "skipped"
+	OutcomeRetried    Outcome = "retried"     // nacked; a dead letter once its attempts are spent
+	OutcomeDead       Outcome = "dead"        // the handler or a policy asked for it
+	OutcomeHandedBack Outcome = "handed-back" // not started; it comes again with its attempts unchanged
+)
+
+// result is one event's outcome with what settling needs to know.
+type result struct {
+	id      int64
+	outcome Outcome
+	delay   time.Duration
+	reason  string
+}
+
+// resultOf turns what a handler returned into an outcome. attempt counts from 1.
+func (r *run) resultOf(id int64, attempt int, err error) result {
+	var after *retryAfterError
+	var dead *deadError
+	switch {
+	case err == nil:
+		return result{id: id, outcome: OutcomeDone}
+	case errors.Is(err, Skip):
+		return result{id: id, outcome: OutcomeSkipped}
+	case errors.As(err, &dead):
+		return result{id: id, outcome: OutcomeDead, delay: r.backoff(attempt), reason: reasonOf(err)}
+	case errors.As(err, &after):
+		return result{id: id, outcome: OutcomeRetried, delay: after.after, reason: reasonOf(err)}
+	}
+	return result{id: id, outcome: OutcomeRetried, delay: r.backoff(attempt), reason: reasonOf(err)}
+}
+
+func (r *run) backoff(attempt int) time.Duration {
+	if r.cfg.Backoff != nil {
+		return max(r.cfg.Backoff(attempt), 0)
+	}
+	return grow(time.Second, 4, time.Hour, attempt)
+}
+
+// grow gives min times factor for each attempt after the first, at most limit,
+// and a random quarter more or less, so that what failed together does not come
+// back together.
+func grow(shortest time.Duration, factor float64, limit time.Duration, attempt int) time.Duration {
+	d := float64(shortest)
+	for i := 1; i < attempt && d < float64(limit); i++ {
+		d *= factor
+	}
+	d *= 0.75 + rand.Float64()/2
+	return min(max(time.Duration(d), shortest), limit)
+}
+
+// maxReason is the most bytes of an error's text that is kept as a reason.
+const maxReason = 2000
+
+// reasonOf makes text that PostgreSQL takes from any error, so that no error can
+// make its own nack fail.
+func reasonOf(err error) string {
+	text := errorText(err)
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) > maxReason {
+		cut := maxReason
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut] + " …"
+	}
+	return text
+}
+
+// errorText survives an error whose Error method panics, such as a nil pointer
+// in a non-nil error.
+func errorText(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("error of type %T whose Error method panics", err)
+		}
+	}()
+	return err.Error()
+}
