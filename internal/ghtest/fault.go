@@ -130,21 +130,22 @@ func TruncatedJSON(n int) Fault {
 	return Change(func(a *Answer) { a.Body = a.Body[:min(n, len(a.Body))] })
 }
 
-// Tamper changes one byte of a raw body, or one digit of the first object id
-// below "tree" or "sha" in JSON.
+// Tamper changes one byte of a raw body, or one digit of the last object id in
+// JSON: an entry of a tree, a commit's tree.
 func Tamper() Fault {
 	return Change(func(a *Answer) {
-		if at := firstID.FindSubmatchIndex(a.Body); at != nil && strings.Contains(a.Header.Get("Content-Type"), "json") {
-			a.Body[at[2]] = "0123456789abcdef1"[strings.IndexByte("0123456789abcdef", a.Body[at[2]])+1]
-			return
-		}
-		if len(a.Body) > 0 {
+		ids := objectIDs.FindAllSubmatchIndex(a.Body, -1)
+		switch json := strings.Contains(a.Header.Get("Content-Type"), "json"); {
+		case json && len(ids) > 0:
+			digit := &a.Body[ids[len(ids)-1][2]]
+			*digit = "123456789abcdef0"[strings.IndexByte("0123456789abcdef", *digit)]
+		case len(a.Body) > 0:
 			a.Body[len(a.Body)/2] ^= 1
 		}
 	})
 }
 
-var firstID = regexp.MustCompile(`"sha":"([0-9a-f]{40})"`)
+var objectIDs = regexp.MustCompile(`"sha":"([0-9a-f]{40})"`)
 
 // Replace replaces text in the body.
 func Replace(old, replacement string) Fault {
