@@ -37,9 +37,9 @@ func (s *scanner) errorf(at int, format string, args ...any) *fault.Error {
 
 // token returns the next token and where it starts.
 func (s *scanner) token() (json.Token, int, error) {
-	at := int(s.decoder.InputOffset())
-	for at < len(s.data) && strings.IndexByte(" \t\r\n,:", s.data[at]) >= 0 {
-		at++
+	at := s.skipBlanks(int(s.decoder.InputOffset()))
+	if at < len(s.data) && (s.data[at] == ',' || s.data[at] == ':') {
+		at = s.skipBlanks(at + 1)
 	}
 	t, err := s.decoder.Token()
 	var syntax *json.SyntaxError
@@ -52,6 +52,13 @@ func (s *scanner) token() (json.Token, int, error) {
 		return nil, at, s.errorf(max(at, int(syntax.Offset)-1), "no valid JSON: %s", syntax)
 	}
 	return nil, at, s.errorf(at, "no valid JSON: %s", err)
+}
+
+func (s *scanner) skipBlanks(at int) int {
+	for at < len(s.data) && strings.IndexByte(" \t\r\n", s.data[at]) >= 0 {
+		at++
+	}
+	return at
 }
 
 // object reads an object and calls member for each of its keys, which must
