@@ -1,0 +1,233 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// TickerConfig is how a ticker works. The zero value is good.
+type TickerConfig struct {
+	// Every is how often to look for queues that need a tick; 100 ms by default.
+	// Looking is cheap, and nothing is written while nothing is due.
+	Every time.Duration
+	// Queues are the queues to tick; all of the database when empty. Retries and
+	// maintenance are always for the whole database, as PgQue's functions are.
+	Queues []string
+	// MaxLag is given to the queues as their ticker_max_lag, the time that an event
+	// may wait for a tick; half of Every is right. When zero no setting is touched,
+	// and a queue whose own is above half of Every is warned of once. PgQue's 3 s
+	// makes events arrive after 2 to 4 s, however often the ticker looks.
+	MaxLag time.Duration
+	// Nudge makes the ticker listen for [Nudger] and gives the gap between ticks
+	// after a nudge, until a look finds nothing new; 10 ms is good. When zero it
+	// does not listen. Events still wait for their queue's ticker_max_lag when they
+	// follow one another closely.
+	Nudge time.Duration
+	// StandBy makes the ticker do nothing while pgque.config says that pg_cron or
+	// pg_timetable ticks. Otherwise it ticks beside them and says so: they take no
+	// lock, so now and then an event is delivered twice.
+	StandBy bool
+	// Logger gets warnings and errors; nothing is logged without one.
+	Logger *slog.Logger
+	// Observer is told of each [Ticked], [Retried] and [TickerFailed].
+	Observer Observer
+}
+
+// Ticker makes the ticks that cut queues into batches, moves due retries back
+// into their queues, and rotates the queues' tables. Make one with [NewTicker].
+type Ticker struct {
+	pool     *pgxpool.Pool
+	config   TickerConfig
+	log      *slog.Logger
+	nudged   chan struct{} // holds one nudge at most
+	standing atomic.Bool   // another scheduler ticks, and we stand by
+
+	// One loop's own: queues that fail by themselves, and what was warned of.
+	troubled   troubles // tickLoop
+	unrotated  troubles // upkeepLoop
+	warned     map[string]bool
+	maintained time.Time // when maint() was called last
+
+	mu      sync.Mutex
+	actions map[string]actionState
+}
+
+// actionState is how an action that is done over and over fares.
+type actionState struct {
+	succeeded time.Time
+	err       error // of the last try, nil when it succeeded
+	failures  int   // in a row
+}
+
+// Ticked is observed for each tick that was made.
+type Ticked struct {
+	Queue string
+	Tick  int64 // the tick's number in its queue
+}
+
+// Retried is observed when due retries went back into their queues.
+type Retried struct{ Events int }
+
+// TickerFailed is observed for each failed try of an action ("tick", "retry",
+// "maintain", "rotate", "listen"). Queue is "" when it concerns all queues.
+type TickerFailed struct {
+	Action, Queue string
+	Err           error
+}
+
+func (Ticked) observation()       {}
+func (Retried) observation()      {}
+func (TickerFailed) observation() {}
+
+// NewTicker makes a ticker on pool. It takes up to two connections at a time for
+// a moment each, and with Nudge one of its own beside the pool.
+func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
+	if config.Every <= 0 {
+		config.Every = 100 * time.Millisecond
+	}
+	return &Ticker{
+		pool:     pool,
+		config:   config,
+		log:      loggerOr(config.Logger),
+		nudged:   make(chan struct{}, 1),
+		troubled: troubles{}, unrotated: troubles{}, warned: map[string]bool{},
+		actions: map[string]actionState{},
+	}
+}
+
+// Run ticks until ctx ends, then returns nil. Any number of tickers may run on a
+// database, in one process or many: each action is done under a lock of its own
+// transaction, so there is no leader to wait for. It goes on through restarts and
+// failovers of the server, and works behind pgbouncer in transaction mode.
+//
+// It returns an error only at its start, when trying again cannot help:
+// [ErrPermission] with the grant that is missing, [ErrNotInstalled],
+// [ErrQueueNotFound] for a name in Queues, or a login that is refused (SQLSTATE
+// class 28).
+func (t *Ticker) Run(ctx context.Context) error {
+	if err := t.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	var loops sync.WaitGroup
+	loops.Go(func() { t.tickLoop(ctx) })
+	loops.Go(func() { t.upkeepLoop(ctx) })
+	if t.config.Nudge > 0 {
+		loops.Go(func() { t.listenLoop(ctx) })
+	}
+	loops.Wait()
+	return nil
+}
+
+// Health returns nil while the ticker does its work, otherwise what keeps it from
+// it: an action that has failed three times in a row, or has not succeeded for 15
+// seconds, the time after which a silent connection is given up. It is meant for
+// a readiness probe, and is an error until the first look succeeded.
+func (t *Ticker) Health() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, action := range []string{"tick", "retry"} {
+		s := t.actions[action]
+		switch {
+		case s.failures >= 3:
+			return fmt.Errorf("%s fails: %w", action, s.err)
+		case s.succeeded.IsZero():
+			return fmt.Errorf("%s has not succeeded yet", action)
+		case time.Since(s.succeeded) > callTimeout:
+			return fmt.Errorf("%s has not succeeded for %s", action, time.Since(s.succeeded).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// tickLoop looks every period, and at the nudge's gap from a nudge until a look
+// finds nothing new.
+func (t *Ticker) tickLoop(ctx context.Context) {
+	nudged := false
+	for ctx.Err() == nil {
+		started := time.Now()
+		next, err := t.tick(ctx)
+		t.done(ctx, "tick", err)
+		wait := t.config.Every
+		switch {
+		case err != nil:
+			wait = t.pause("tick", wait)
+		case nudged && next >= 0:
+			wait = min(wait, max(next, t.config.Nudge))
+		default:
+			nudged = false
+		}
+		if t.sleep(ctx, started.Add(wait)) {
+			nudged = true
+			sleepUntil(ctx, started.Add(t.config.Nudge))
+		}
+	}
+}
+
+// sleep waits until the moment, or a nudge; it says whether a nudge came.
+func (t *Ticker) sleep(ctx context.Context, until time.Time) (nudged bool) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-t.nudged:
+		return true
+	}
+	return false
+}
+
+func sleepUntil(ctx context.Context, until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// done books the outcome of one try of an action. A failure is logged when it
+// begins and when it ends, not in between.
+func (t *Ticker) done(ctx context.Context, action string, err error) {
+	if err != nil && ctx.Err() != nil {
+		return // the end of the run is no failure
+	}
+	t.mu.Lock()
+	s := t.actions[action]
+	was := s
+	if err == nil {
+		s = actionState{succeeded: time.Now()}
+	} else {
+		s.err, s.failures = err, s.failures+1
+	}
+	t.actions[action] = s
+	t.mu.Unlock()
+	switch {
+	case err != nil:
+		t.config.Observer.observe(TickerFailed{Action: action, Err: err})
+		if was.err == nil || sqlState(was.err) != sqlState(err) {
+			t.log.Error("ticker: "+action+" failed, trying again", "err", err)
+		}
+	case was.err != nil:
+		t.log.Info("ticker: " + action + " works again")
+	}
+}
+
+// pause is how long to wait after a failure: twice as long each time from the
+// action's period up to a second, less up to a quarter.
+func (t *Ticker) pause(action string, period time.Duration) time.Duration {
+	t.mu.Lock()
+	failures := t.actions[action].failures
+	t.mu.Unlock()
+	pause := min(period<<min(failures, 6), max(period, time.Second))
+	return pause - rand.N(pause/4+1)
+}

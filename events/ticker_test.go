@@ -1,0 +1,479 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stega/pgque-vendor/internal/pgtest"
+)
+
+// tickerDatabase is a database with PgQue and queues that tick at once.
+func tickerDatabase(t *testing.T, v pgtest.Variant, queues ...string) (*pgtest.DB, *pgxpool.Pool) {
+	t.Helper()
+	db := pgtest.Database(t)
+	db.Install(t, v)
+	pool := db.Pool(t)
+	for _, q := range queues {
+		if _, err := EnsureQueue(t.Context(), pool, q, Settings{"ticker_max_lag": "1 ms"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return db, pool
+}
+
+// runTicker runs a ticker until the test ends or stop is called.
+func runTicker(t *testing.T, ticker *Ticker) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- ticker.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("Run did not return")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// eventually polls until ok, or fails.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, within)
+		}
+	}
+}
+
+// syncBuffer is a log that tests read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func testLogger() (*slog.Logger, *syncBuffer) {
+	b := &syncBuffer{}
+	return slog.New(slog.NewTextHandler(b, nil)), b
+}
+
+func scalar[T any](t *testing.T, db DB, sql string, args ...any) (v T) {
+	t.Helper()
+	if err := db.QueryRow(context.Background(), sql, append([]any{exec}, args...)...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+func sendText(t *testing.T, db DB, queue string) {
+	t.Helper()
+	if _, err := db.Exec(context.Background(), "select pgque.send($1, 't', '{}'::jsonb)", exec, queue); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func lastTick(t *testing.T, db DB, queue string) int64 {
+	t.Helper()
+	return scalar[int64](t, db, `select max(tick_id) from pgque.tick join pgque.queue on queue_id = tick_queue where queue_name = $1`, queue)
+}
+
+// The look must find exactly what ticker(queue) would tick, idle ticks included:
+// without those a consumer's position would stay, and the tables would not rotate.
+func TestLookAgreesWithTicker(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		_, pool := tickerDatabase(t, v, "q")
+		ctx := t.Context()
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		must := func(sql string, args ...any) {
+			t.Helper()
+			if _, err := tx.Exec(ctx, sql, append([]any{exec}, args...)...); err != nil {
+				t.Fatalf("%s: %v", sql, err)
+			}
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		pick := func(values ...int) int { return values[random.IntN(len(values))] }
+		due := map[bool]int{}
+		for range 400 {
+			ticks, age, distance, sent := pick(0, 1, 2, 3), pick(0, 49, 50, 51, 99, 100, 101, 5000, 59_999, 60_000), pick(1, 25, 50, 2500, 30_000), pick(0, 0, 1, 3, 4)
+			maxLag, maxCount := pick(1, 100, 3000), pick(1, 3, 500)
+			must("savepoint state")
+			must("delete from pgque.tick")
+			must("select setval(queue_event_seq::regclass, 100) from pgque.queue")
+			for i := range ticks {
+				must(`insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
+					select queue_id, nextval(queue_tick_seq::regclass), now() - make_interval(secs => $1::float8 / 1000), 100 from pgque.queue`,
+					age+(ticks-1-i)*distance)
+			}
+			must("update pgque.queue set queue_ticker_max_lag = make_interval(secs => $1::float8 / 1000), queue_ticker_max_count = $2::int", maxLag, maxCount)
+			if sent > 0 {
+				must("select setval(queue_event_seq::regclass, 100 + $1::int) from pgque.queue", sent)
+			}
+			found, err := lookForTicks(ctx, tx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			says := len(found) == 1 && found[0].Wait == 0
+			does := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil
+			due[does]++
+			state := fmt.Sprintf("%d ticks, the last %d ms old, %d ms apart, %d sent, max_lag %d ms, max_count %d", ticks, age, distance, sent, maxLag, maxCount)
+			if says != does {
+				t.Errorf("%s: the look says %v, ticker() ticks: %v", state, says, does)
+			}
+			if ticks > 0 && sent > 0 && !does && (len(found) != 1 || found[0].Wait != time.Duration(maxLag-age)*time.Millisecond) {
+				t.Errorf("%s: the look says %+v, want a wait of %d ms", state, found, maxLag-age)
+			}
+			must("rollback to savepoint state")
+		}
+		if due[true] < 50 || due[false] < 50 {
+			t.Errorf("one-sided cases: %v", due)
+		}
+	})
+}
+
+// A sequence that was never used reads as 1 in PgQue and as NULL elsewhere.
+func TestLookAtAnUnusedQueue(t *testing.T) {
+	t.Parallel()
+	db, pool := tickerDatabase(t, pgtest.Standin())
+	db.Exec(t, "select pgque.create_queue('q')")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for i := range 4 {
+		found, err := lookForTicks(t.Context(), tx, []string{"q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ticks := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil; ticks != (len(found) == 1) {
+			t.Errorf("round %d: look says %v, ticker() ticks: %v", i, found, ticks)
+		}
+	}
+}
+
+// B032, 2.7: eight tickers as fast as they can, also where the database's default
+// isolation is repeatable read: no tick out of order, no event twice, none lost.
+func TestEightTickersKeepOrder(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []string{"read committed", "repeatable read"} {
+		pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+			t.Run(isolation, func(t *testing.T) { hammer(t, v, isolation) })
+		})
+	}
+}
+
+func hammer(t *testing.T, v pgtest.Variant, isolation string) {
+	db, pool := tickerDatabase(t, v, "q", "other")
+	db.Exec(t, `select pgque.subscribe('q', 'c')`)
+	db.Exec(t, fmt.Sprintf(`alter database %s set default_transaction_isolation = '%s'`, pgx.Identifier{db.Name}.Sanitize(), isolation))
+	pool.Reset()
+	config := TickerConfig{Every: time.Millisecond}
+	var stops []func()
+	for i := range 8 {
+		config.Queues = nil
+		if i%2 == 1 { // tickers with other sets of queues must exclude each other too
+			config.Queues = []string{"q"}
+		}
+		stops = append(stops, runTicker(t, NewTicker(db.Pool(t), config)))
+	}
+	until := time.Now().Add(1500 * time.Millisecond)
+	var producers sync.WaitGroup
+	var mu sync.Mutex
+	sent := map[int64]int{}
+	for range 2 {
+		producers.Go(func() {
+			for time.Now().Before(until) {
+				id := scalar[int64](t, pool, "select pgque.send('q', 't', '{}'::jsonb)")
+				mu.Lock()
+				sent[id] = 0
+				mu.Unlock()
+			}
+		})
+	}
+	producers.Wait()
+	for _, stop := range stops {
+		stop()
+	}
+	db.Exec(t, `select pgque.force_tick('q')`)
+	db.Exec(t, `select pgque.ticker()`)
+	if n := scalar[int](t, pool, `select count(*) from (
+		select tick_event_seq - lag(tick_event_seq) over w as seq,
+		       pg_snapshot_xmax(tick_snapshot)::text::bigint - lag(pg_snapshot_xmax(tick_snapshot)::text::bigint) over w as xmax,
+		       pg_snapshot_xmin(tick_snapshot)::text::bigint - lag(pg_snapshot_xmin(tick_snapshot)::text::bigint) over w as xmin
+		  from pgque.tick window w as (partition by tick_queue order by tick_id)) d
+		where seq < 0 or xmax < 0 or xmin < 0`); n > 0 {
+		t.Errorf("%d ticks are out of order", n)
+	}
+	for {
+		batch := scalar[*int64](t, pool, "select pgque.next_batch('q', 'c')")
+		if batch == nil {
+			break
+		}
+		rows, _ := pool.Query(t.Context(), "select ev_id from pgque.get_batch_events($1)", exec, *batch)
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			sent[id]++
+		}
+		scalar[int](t, pool, "select pgque.finish_batch($1)", *batch)
+	}
+	ticks := scalar[int](t, pool, "select count(*) from pgque.tick")
+	t.Logf("%s: %d sent, %d ticks", isolation, len(sent), ticks)
+	if ticks < 20 {
+		t.Errorf("only %d ticks", ticks)
+	}
+	times := map[int]int{}
+	for _, n := range sent {
+		times[n]++
+	}
+	if times[1] != len(sent) {
+		t.Errorf("%d events by how often they were delivered: %v", len(sent), times)
+	}
+}
+
+// 2.12: a queue whose stored state is broken stops only itself, and is named once.
+func TestBrokenQueueStopsOnlyItself(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "a", "broken", "z")
+		db.Exec(t, `update pgque.tick set tick_snapshot = '4000000000:4000000000:'
+			where tick_queue = (select queue_id from pgque.queue where queue_name = 'broken')`)
+		log, text := testLogger()
+		var mu sync.Mutex
+		var failed []TickerFailed
+		ticker := NewTicker(pool, TickerConfig{Every: 5 * time.Millisecond, Logger: log, Observer: func(o Observation) {
+			if f, ok := o.(TickerFailed); ok {
+				mu.Lock()
+				failed = append(failed, f)
+				mu.Unlock()
+			}
+		}})
+		runTicker(t, ticker)
+		for range 5 {
+			sendText(t, pool, "broken")
+			for _, q := range []string{"a", "z"} {
+				before := lastTick(t, pool, q)
+				sendText(t, pool, q)
+				eventually(t, 5*time.Second, "tick of "+q, func() bool { return lastTick(t, pool, q) > before })
+			}
+		}
+		if n := strings.Count(text.String(), "queue=broken"); n != 1 {
+			t.Errorf("the broken queue is named %d times:\n%s", n, text)
+		}
+		mu.Lock()
+		if len(failed) == 0 || failed[0].Queue != "broken" || failed[0].Action != "tick" {
+			t.Errorf("observed %+v", failed)
+		}
+		mu.Unlock()
+		if err := ticker.Health(); err != nil {
+			t.Errorf("Health = %v", err)
+		}
+		db.Exec(t, `delete from pgque.tick where tick_snapshot::text = '4000000000:4000000000:'`)
+		eventually(t, 10*time.Second, "recovery", func() bool { return strings.Contains(text.String(), "queue works again") })
+	})
+}
+
+func TestThousandRetriesDueAtOnce(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "q")
+		db.Exec(t, `select pgque.subscribe('q', 'c')`)
+		db.Exec(t, `select count(pgque.event_retry_raw('q', 'c', now(), i, now(), 1, 't', '{}', null, null, null, null)) from generate_series(1, 1000) i`)
+		var moved int
+		started := time.Now()
+		stop := runTicker(t, NewTicker(pool, TickerConfig{Observer: func(o Observation) {
+			if r, ok := o.(Retried); ok {
+				moved += r.Events
+			}
+		}}))
+		eventually(t, 10*time.Second, "all retries moved", func() bool {
+			return scalar[int](t, pool, "select count(*) from pgque.retry_queue") == 0
+		})
+		t.Logf("moved after %s", time.Since(started))
+		stop()
+		if moved != 1000 {
+			t.Errorf("observed %d moved, want 1000", moved)
+		}
+	})
+}
+
+// A rotation needs both steps, the second in a transaction of its own. One queue
+// that cannot rotate does not keep the others from it.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "a", "broken", "z")
+		db.Exec(t, `update pgque.queue set queue_switch_time = now() - interval '3 hours'`)
+		db.Exec(t, `select pgque.subscribe('broken', 'c')`)
+		db.Exec(t, `update pgque.subscription set sub_last_tick = 777777`)
+		log, text := testLogger()
+		runTicker(t, NewTicker(pool, TickerConfig{Logger: log}))
+		eventually(t, 10*time.Second, "both steps for a and z", func() bool {
+			return scalar[int](t, pool, `select count(*) from pgque.queue where queue_cur_table = 1
+				and queue_switch_step2 > queue_switch_step1 and queue_name in ('a', 'z')`) == 2
+		})
+		if !strings.Contains(text.String(), "queue=broken") {
+			t.Errorf("the broken queue is not named:\n%s", text)
+		}
+	})
+}
+
+// PgQue's first event is invisible to its ticker; EnsureQueue sees to it.
+func TestFirstEventIsNotLate(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "q")
+		db.Exec(t, `select pgque.ticker()`)
+		db.Exec(t, `update pgque.tick set tick_time = tick_time - interval '20 seconds' * (3 - tick_id)`) // 40 s and 20 s old
+		before := lastTick(t, pool, "q")
+		sendText(t, pool, "q")
+		runTicker(t, NewTicker(pool, TickerConfig{Every: 10 * time.Millisecond}))
+		eventually(t, 3*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+	})
+}
+
+func TestTickerStartErrors(t *testing.T) {
+	t.Parallel()
+	db, pool := tickerDatabase(t, pgtest.Standin(), "q")
+	bare := db.Role(t)
+	reader := db.Role(t)
+	db.Exec(t, fmt.Sprintf("grant pgque_reader, pgque_writer to %s", reader))
+	run := func(pool *pgxpool.Pool, config TickerConfig) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		return NewTicker(pool, config).Run(ctx)
+	}
+	// B058, B059
+	for _, role := range []string{bare, reader} {
+		err := run(db.PoolAs(t, role), TickerConfig{})
+		if !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), fmt.Sprintf(`grant pgque_admin to "%s"`, role)) {
+			t.Errorf("as %s: %v", role, err)
+		}
+	}
+	if err := run(pool, TickerConfig{Queues: []string{"q", "nope"}}); !errors.Is(err, ErrQueueNotFound) || !strings.Contains(err.Error(), `"nope"`) {
+		t.Errorf("unknown queue: %v", err)
+	}
+	if err := run(pgtest.Database(t).Pool(t), TickerConfig{}); !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("empty database: %v", err)
+	}
+	config, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.User = "nobody_of_this_name"
+	refused, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if err := run(refused, TickerConfig{}); sqlState(err) != "28000" {
+		t.Errorf("refused login: %v", err)
+	}
+}
+
+func TestTickerAsAdmin(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "q")
+		role := db.Role(t)
+		db.Exec(t, fmt.Sprintf("grant pgque_admin to %s", role))
+		db.Exec(t, `update pgque.queue set queue_switch_time = now() - interval '3 hours'`)
+		log, text := testLogger()
+		ticker := NewTicker(db.PoolAs(t, role), TickerConfig{Logger: log, MaxLag: 5 * time.Millisecond})
+		runTicker(t, ticker)
+		eventually(t, 10*time.Second, "rotation", func() bool {
+			return scalar[int](t, pool, `select queue_cur_table from pgque.queue where coalesce(queue_switch_step2, 0) > queue_switch_step1 union all select 0 limit 1`) == 1
+		})
+		before := lastTick(t, pool, "q")
+		sendText(t, pool, "q")
+		eventually(t, 5*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+		if err := ticker.Health(); err != nil {
+			t.Errorf("Health = %v", err)
+		}
+		if got := db.Value(t, `select queue_ticker_max_lag from pgque.queue`); got != "00:00:00.005" {
+			t.Errorf("ticker_max_lag = %s", got)
+		}
+		if strings.Contains(text.String(), "level=ERROR") {
+			t.Errorf("errors:\n%s", text)
+		}
+	})
+}
+
+func TestTickerWarnsOfLagAndScheduler(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "fine")
+		db.Exec(t, `select pgque.create_queue('slow')`)
+		db.Exec(t, `update pgque.config set scheduler = 'pg_cron', ticker_job_id = 7`) // B095
+		log, text := testLogger()
+		ticker := NewTicker(pool, TickerConfig{Logger: log, StandBy: true})
+		for range 2 {
+			if err := ticker.check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(text.String(), "queue=slow"); n != 1 || strings.Contains(text.String(), "queue=fine") {
+			t.Errorf("want one warning, of slow:\n%s", text)
+		}
+		if n := strings.Count(text.String(), "pg_cron is scheduled"); n != 1 {
+			t.Errorf("want one warning of pg_cron:\n%s", text)
+		}
+		before := lastTick(t, pool, "fine")
+		sendText(t, pool, "fine")
+		if _, err := ticker.tick(t.Context()); err != nil || lastTick(t, pool, "fine") != before {
+			t.Errorf("it ticks although it stands by (%v)", err)
+		}
+		db.Exec(t, `update pgque.config set scheduler = null, ticker_job_id = null`)
+		if err := ticker.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ticker.tick(t.Context()); err != nil || lastTick(t, pool, "fine") == before {
+			t.Errorf("it does not tick after pg_cron went (%v)", err)
+		}
+	})
+}
