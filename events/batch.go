@@ -36,7 +36,7 @@ type batch struct {
 type record struct {
 	Event
 	typ                            *string
-	txid                           int64
+	txid                           string
 	retry                          *int32
 	extra1, extra2, extra3, extra4 *string
 }
@@ -113,7 +113,7 @@ func (r *run) read(b *batch) *reader {
 	if b.estimate > wholeRows {
 		rd.rows, rd.bytes = chunkRows, chunkBytes
 	}
-	if !r.can.readBatch {
+	if !r.can.settleAtOnce {
 		// receive is all that pgque_reader may call. It must be given no limit
 		// that cuts the batch: what it leaves out, the ack would lose.
 		rd.source = `(select msg_id as ev_id, created_at as ev_time, 0 as ev_txid, retry_count as ev_retry, type as ev_type,
@@ -161,7 +161,7 @@ func (rd *reader) next(ctx context.Context) ([]*record, error) {
 // useRawSQL changes a large batch over to the query behind get_batch_events:
 // the function builds the whole batch for each piece, the query does not.
 func (rd *reader) useRawSQL(ctx context.Context) error {
-	if rd.bytes != chunkBytes || !rd.run.can.readBatch || len(rd.args) == 0 {
+	if rd.bytes != chunkBytes || !rd.run.can.rawSQL || !rd.run.can.settleAtOnce || len(rd.args) == 0 {
 		return nil
 	}
 	var sql string
