@@ -38,16 +38,29 @@ func EachVariant(t *testing.T, f func(t *testing.T, v Variant)) {
 	}
 }
 
-// Standin returns the newest release of the stand-in.
+// Standin returns the newer release of the stand-in.
 func Standin() Variant {
 	return Variant{Name: "standin", SQL: standin.SQL(), Tag: standin.Newer, Path: "sql/pgque.sql", Version: "0.2.0"}
+}
+
+// OlderStandin returns the older release of the stand-in, to upgrade from.
+// Like v0.1.0 it makes pgque_writer a member of pgque_reader in the whole
+// cluster, so it belongs on a server of the test's own.
+func OlderStandin(t testing.TB) Variant {
+	t.Helper()
+	sql, err := standin.Release(standin.Older)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Variant{Name: "standin-older", SQL: sql, Tag: standin.Older, Path: "sql/pgque.sql", Version: "0.1.0"}
 }
 
 // Upstream reports whether PGQUE_UPSTREAM_GIT is set.
 func Upstream() bool { return os.Getenv("PGQUE_UPSTREAM_GIT") != "" }
 
 // Real returns a release of the real PgQue: v0.1.0, v0.2.0 or v0.3.0-alpha.1.
-// Without PGQUE_UPSTREAM_GIT the test is skipped.
+// Without PGQUE_UPSTREAM_GIT the test is skipped. For v0.1.0 the same holds as
+// for OlderStandin.
 func Real(t testing.TB, tag string) Variant {
 	t.Helper()
 	dir := os.Getenv("PGQUE_UPSTREAM_GIT")
