@@ -1,0 +1,287 @@
+// Package bootstrap installs PgQue into a database and keeps it what the
+// vendored file says. It takes the file's text and connections; it reads no
+// file and no environment.
+//
+// One run: read the state (probe), decide and plan without side effects
+// (decide, makePlan), and, unless there is nothing to do, carry the plan out in
+// one transaction (install): an advisory lock first, then the state again,
+// then the plan made from that, then proof of the result, then COMMIT.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// File is the vendored SQL and what it is, from SOURCE.json.
+type File struct {
+	SQL        []byte
+	SHA256     string // of SQL, already verified
+	Repository string
+	Tag        string
+	Commit     string
+	Path       string // in the upstream repository
+}
+
+func (f File) provenance(fingerprint, tool string) provenance {
+	return provenance{f.Repository, f.Tag, f.Commit, f.Path, f.SHA256, fingerprint, tool}
+}
+
+// Options say what is wanted beside the file.
+type Options struct {
+	Owner        string // who owns a new install; "" means DefaultOwner, "CURRENT_USER" the login
+	Grants       []Grant
+	GrantSelf    bool // pgque_admin to the login that bootstrap connects with
+	Reinstall    bool // run the file although the database has this release
+	AllowDrift   bool // keep functions that differ, and go on
+	LockTimeout  time.Duration
+	Tool         string      // our version, for the provenance
+	Provisioner  Provisioner // queues and subscriptions, or nil
+	Say          func(format string, args ...any)
+	beforeCommit func(context.Context, pgx.Tx) error // for tests that break the end
+}
+
+func (o Options) ownerName(user string) string {
+	switch o.Owner {
+	case "":
+		return DefaultOwner
+	case "CURRENT_USER", "current_user":
+		return user
+	}
+	return o.Owner
+}
+
+// Provisioner makes what an application needs beside PgQue itself.
+type Provisioner interface {
+	// Look says, in words, what Apply would do. It runs in a READ ONLY
+	// transaction of a database that has PgQue.
+	Look(ctx context.Context, tx pgx.Tx) ([]string, error)
+	// Would says the same for a database that has no PgQue yet.
+	Would() []string
+	// Apply does it, in the install's transaction.
+	Apply(ctx context.Context, tx pgx.Tx) error
+}
+
+// Dial opens a connection. A run calls it again after the server was lost.
+type Dial func(ctx context.Context) (*pgx.Conn, error)
+
+// Version is what a database has.
+type Version struct {
+	Tag         string // from our record, or recognised by the functions; "" when unknown
+	Commit      string // "" when the install was made by hand
+	SHA256      string // of the file, "" when unknown
+	SQLVersion  string // what pgque.version() says, which orders nothing
+	Fingerprint string
+	Confirmed   bool // our record agrees with the functions
+}
+
+// Action says what a run did, or would do.
+type Action string
+
+// The actions of the JSON report.
+const (
+	Installed    Action = "installed"
+	Upgraded     Action = "upgraded"
+	Unchanged    Action = "unchanged"
+	WouldInstall Action = "would-install"
+	WouldUpgrade Action = "would-upgrade"
+	Refused      Action = "refused"
+)
+
+// GrantResult is one grant and whether it has its effect.
+type GrantResult struct {
+	Role, To  string
+	Effective bool
+}
+
+// Report is the outcome of a run or of an inspection.
+type Report struct {
+	Action        Action
+	Database      string
+	ServerVersion string
+	InRecovery    bool
+	Plan          *Plan
+	Grants        []GrantResult
+	Fingerprint   string // of the functions now
+	Waited        bool   // another bootstrap held the install lock
+}
+
+// Inspect reads the state and plans, in a READ ONLY transaction: it takes no
+// lock beyond AccessShare on catalogs, needs no right beyond CONNECT and works
+// on a standby. The report is there also when the plan is a refusal.
+func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	if err != nil {
+		return nil, explain(err, f)
+	}
+	defer rollback(tx)
+	s, o, err := read(ctx, tx, o)
+	if err != nil {
+		return nil, explain(err, f)
+	}
+	plan := makePlan(s, f, fileFunctions(f.SQL), o)
+	if o.Provisioner != nil && plan.Refusal == nil {
+		if plan.Provide, err = look(ctx, tx, s, plan, o.Provisioner); err != nil {
+			return nil, explain(err, f)
+		}
+	}
+	return report(s, plan), nil
+}
+
+// read probes the state. The login is known only now, so the grant that nobody
+// asked for by name joins here.
+func read(ctx context.Context, tx pgx.Tx, o Options) (*state, Options, error) {
+	var user string
+	if o.GrantSelf || o.Owner == "CURRENT_USER" {
+		if err := tx.QueryRow(ctx, "select current_user").Scan(&user); err != nil {
+			return nil, o, err
+		}
+	}
+	if o.GrantSelf {
+		o.Grants = append(o.Grants[:len(o.Grants):len(o.Grants)], Grant{Role: Admin, To: user, Default: true})
+	}
+	s, err := probe(ctx, tx, o.ownerName(user), o.Grants)
+	return s, o, err
+}
+
+// look asks the Provisioner, as the owner where that is allowed: the login may
+// have no rights of its own in the schema.
+func look(ctx context.Context, tx pgx.Tx, s *state, p *Plan, provisioner Provisioner) ([]string, error) {
+	if p.From == nil {
+		return provisioner.Would(), nil
+	}
+	if p.ownerSetUp && p.canActAsOwner(s) {
+		if _, err := tx.Exec(ctx, "set local role "+quoteIdent(p.Owner)); err != nil {
+			return nil, err
+		}
+		defer tx.Exec(ctx, "reset role") // when it fails so does the next statement
+	}
+	return provisioner.Look(ctx, tx)
+}
+
+func report(s *state, p *Plan) *Report {
+	r := &Report{Database: s.Database, ServerVersion: s.ServerVersion, InRecovery: s.InRecovery, Plan: p, Fingerprint: fingerprint(s.Functions)}
+	for _, g := range s.Grants {
+		r.Grants = append(r.Grants, GrantResult{Role: g.Role, To: g.To, Effective: g.effective()})
+	}
+	switch {
+	case p.Refusal != nil:
+		r.Action = Refused
+	case p.Upgrade:
+		r.Action = WouldUpgrade
+	case p.Install:
+		r.Action = WouldInstall
+	default:
+		r.Action = Unchanged
+	}
+	return r
+}
+
+// Run brings the database to what the file and the options say. A run that
+// finds nothing to do only reads. Collisions with another bootstrap, deadlocks
+// and lost connections roll back and are tried again, a bounded number of times.
+func Run(ctx context.Context, dial Dial, f File, o Options) (*Report, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := Inspect(ctx, conn, f, o)
+	if err != nil {
+		closeConn(conn)
+		return nil, final(ctx, err, f, "")
+	}
+	if r.Plan.Refusal != nil || r.Plan.Empty() {
+		closeConn(conn)
+		return r, r.Plan.err()
+	}
+	if r.InRecovery {
+		closeConn(conn)
+		return r, fault.New(fault.Database, "database %q is on a standby (in recovery), where nothing can be installed", r.Database).
+			Hint("connect to the primary, or name all hosts: host=a,b")
+	}
+	return untilDone(ctx, conn, dial, f, o)
+}
+
+// untilDone repeats the transaction while it fails for a reason that passes.
+func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options) (*Report, error) {
+	defer func() { closeConn(conn) }()
+	held := "" // who had the lock that we did not get
+	for try := 1; ; try++ {
+		r, err := install(ctx, conn, f, o)
+		var lost *lostCommit
+		if errors.As(err, &lost) {
+			r, err = settle(ctx, dial, r, f, o, lost)
+		}
+		locked := lockNotGot(err)
+		if locked {
+			held = blockers(ctx, conn)
+			o.say("a lock was not got within %s, it is held by %s; trying again", o.LockTimeout, orUnknown(held))
+		}
+		if err == nil || ctx.Err() != nil || !retryable(err) || !locked && try >= maxTries {
+			return r, final(ctx, err, f, held)
+		}
+		if !locked {
+			o.say("trying again: %s", short(err))
+		}
+		select {
+		case <-ctx.Done():
+			return r, final(ctx, err, f, held)
+		case <-time.After(time.Duration(min(try, 10))*50*time.Millisecond + rand.N(200*time.Millisecond)):
+		}
+		if conn.IsClosed() {
+			if conn, err = dial(ctx); err != nil {
+				return r, err
+			}
+		}
+	}
+}
+
+// maxTries bounds the repeats after collisions and lost connections. Waiting
+// for a lock is bounded by the run's deadline instead.
+const maxTries = 20
+
+func orUnknown(held string) string {
+	if held == "" {
+		return "a session that has ended since"
+	}
+	return held
+}
+
+func (p *Plan) err() error {
+	if p.Refusal == nil {
+		return nil
+	}
+	return p.Refusal
+}
+
+func (o Options) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(format, args...)
+	}
+}
+
+// final is the error of a run that has ended: a signal where that is why, the
+// time limit with what it was spent on, else an explanation for a person.
+func final(ctx context.Context, err error, f File, held string) error {
+	if err == nil || ctx.Err() == nil {
+		return explain(err, f)
+	}
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	var already *fault.Error
+	if errors.As(err, &already) {
+		return err
+	}
+	if held != "" {
+		return fault.New(fault.Database, "the time limit was over while waiting for a lock on PgQue's tables, held by %s; nothing was changed", held).
+			Hint("wait for that session to end, or end it: SELECT pg_terminate_backend(PID);")
+	}
+	return explain(context.DeadlineExceeded, f)
+}

@@ -1,0 +1,127 @@
+package bootstrap
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stega/pgque-vendor/internal/sqltext"
+)
+
+// function is one function or procedure of schema pgque as the catalog has it.
+type function struct {
+	Name       string `json:"name"`
+	Args       string `json:"args"` // identity arguments, spelt under an empty search_path
+	Result     string `json:"result"`
+	Procedure  bool   `json:"procedure"`
+	Definer    bool   `json:"definer"`
+	Volatility string `json:"volatility"`
+	Config     string `json:"config"`
+	Body       string `json:"body"` // SHA-256 of prosrc
+	Owner      string `json:"owner"`
+	Public     bool   `json:"public"` // PUBLIC may execute it
+}
+
+func compareFunctions(a, b function) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Args, b.Args))
+}
+
+// String is the function with its input arguments: "pgque.ack(i_batch_id bigint)".
+func (f function) String() string {
+	args, _, _ := strings.Cut(f.Args, "OUT ")
+	return "pgque." + f.Name + "(" + strings.TrimSuffix(strings.TrimSpace(args), ",") + ")"
+}
+
+// fingerprint tells releases apart: a hash over every function's signature,
+// result, security, volatility, settings and body. It leaves out owners, OIDs
+// and privileges, which differ between two installs of one file, and it is the
+// same on every major version of PostgreSQL. version() cannot do this: two
+// releases may say the same, and one says a version that sorts after its
+// successors.
+func fingerprint(functions []function) string {
+	sorted := slices.SortedFunc(slices.Values(functions), compareFunctions)
+	h := sha256.New()
+	for _, f := range sorted {
+		fmt.Fprintf(h, "%q %q %q %t %t %s %q %s\n", f.Name, f.Args, f.Result, f.Procedure, f.Definer, f.Volatility, f.Config, f.Body)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// drift is what differs between the functions of a file and of a database.
+type drift struct {
+	Changed []string // in both, with another body
+	Missing []string // in the file only
+	Extra   []string // in the database only; harmless, but worth knowing
+}
+
+// equal reports that every function of the file is in the database with the
+// same body.
+func (d drift) equal() bool { return len(d.Changed)+len(d.Missing) == 0 }
+
+// lines are for people: one line for each function that must be replaced.
+func (d drift) lines() []string {
+	var out []string
+	for _, name := range d.Changed {
+		out = append(out, name+" differs from the file")
+	}
+	for _, name := range d.Missing {
+		out = append(out, name+" is missing")
+	}
+	return out
+}
+
+// fileFunctions are the functions that a file leaves behind, by name, with the
+// SHA-256 of each overload's body. The bodies alone come from the text: how the
+// server will spell a signature is its own business.
+func fileFunctions(sql []byte) map[string][]string {
+	bodies := make(map[string][]string)
+	for _, o := range sqltext.Objects(sql) {
+		name, inSchema := strings.CutPrefix(o.Name, "pgque.")
+		if !inSchema || o.Kind != sqltext.Function && o.Kind != sqltext.Procedure {
+			continue
+		}
+		if strings.HasPrefix(name, `"`) {
+			name = strings.ReplaceAll(strings.Trim(name, `"`), `""`, `"`)
+		}
+		sum := sha256.Sum256([]byte(o.Body))
+		bodies[name] = append(bodies[name], hex.EncodeToString(sum[:]))
+	}
+	return bodies
+}
+
+// compare finds what differs. Overloads of one name are matched by their bodies.
+func compare(file map[string][]string, live []function) drift {
+	var d drift
+	left := make(map[string][]string, len(file)) // bodies of the file that no live function has yet matched
+	for name, bodies := range file {
+		left[name] = slices.Clone(bodies)
+	}
+	var unmatched []function
+	for _, f := range live {
+		if i := slices.Index(left[f.Name], f.Body); i >= 0 {
+			left[f.Name] = slices.Delete(left[f.Name], i, i+1)
+			continue
+		}
+		unmatched = append(unmatched, f)
+	}
+	for _, f := range unmatched {
+		if len(left[f.Name]) == 0 {
+			d.Extra = append(d.Extra, f.String())
+			continue
+		}
+		left[f.Name] = left[f.Name][1:]
+		d.Changed = append(d.Changed, f.String())
+	}
+	for name, bodies := range left {
+		for range bodies {
+			d.Missing = append(d.Missing, "pgque."+name)
+		}
+	}
+	slices.Sort(d.Changed)
+	slices.Sort(d.Missing)
+	slices.Sort(d.Extra)
+	return d
+}

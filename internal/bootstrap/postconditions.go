@@ -1,0 +1,91 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// prove reads the state again, inside the transaction, and compares it with
+// what a run promises. Any miss ends in a rollback. On success the report
+// carries what was found.
+func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]string, o Options) error {
+	s, err := probe(ctx, tx, o.ownerName(""), o.Grants)
+	if err != nil {
+		return err
+	}
+	if misses := postconditions(s, r.Plan, f, functions, o); len(misses) > 0 {
+		return fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
+	}
+	after := report(s, r.Plan)
+	r.Grants, r.Fingerprint = after.Grants, after.Fingerprint
+	switch {
+	case r.Plan.Upgrade:
+		r.Action = Upgraded
+	case r.Plan.Install:
+		r.Action = Installed
+	}
+	return nil
+}
+
+func postconditions(s *state, p *Plan, f File, functions map[string][]string, o Options) []string {
+	var misses []string
+	miss := func(format string, args ...any) { misses = append(misses, fmt.Sprintf(format, args...)) }
+	if s.Schema == nil {
+		return []string{"there is no schema pgque"}
+	}
+	known, _ := releaseByFile(f.SHA256)
+	if p.Install {
+		for _, line := range compare(functions, s.Functions).lines() {
+			miss("%s", line)
+		}
+		if own := fingerprint(ownFunctions(functions, s.Functions)); known.fingerprint != "" && own != known.fingerprint {
+			miss("the functions' fingerprint is %.12s, not %.12s as %s has it", own, known.fingerprint, known.tag)
+		}
+		if s.Schema.Owner != p.Owner {
+			miss("schema pgque is owned by %q, not %q", s.Schema.Owner, p.Owner)
+		}
+		var public []string
+		for _, fn := range s.Functions {
+			if fn.Owner != s.Schema.Owner {
+				miss("%s is owned by %q, not %q", fn, fn.Owner, s.Schema.Owner)
+			}
+			if fn.Public {
+				public = append(public, fn.String())
+			}
+		}
+		for _, x := range s.Strays {
+			miss("pgque.%s is owned by %q, not %q", x.Name, x.Owner, s.Schema.Owner)
+		}
+		if len(public) > 0 && !known.open {
+			miss("PUBLIC may execute %s", strings.Join(public, ", "))
+		}
+		if s.isMember(Reader, Writer) && !known.open {
+			miss("%q is a member of %q, so that a publisher can end consumers' batches", Writer, Reader)
+		}
+	}
+	for _, g := range o.Grants {
+		if g.Default {
+			continue
+		}
+		for _, now := range s.Grants {
+			if now.To == g.To && now.Role == g.Role && !now.effective() {
+				miss("%s was granted to %q and has no effect: %s", g.Role, g.To, whyNot(now))
+			}
+		}
+	}
+	return misses
+}
+
+func whyNot(g grantState) string {
+	switch {
+	case !g.SchemaUsage:
+		return "it has no USAGE on schema pgque"
+	case g.Calls == 0:
+		return "none of the calls it is for exists"
+	}
+	return "refused are " + strings.Join(g.Denied, ", ")
+}

@@ -1,0 +1,161 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// lockKey is the advisory lock under which only one bootstrap at a time works
+// on a database: the letters "pgque-bs" as a number. Another tool that installs
+// PgQue may take the same one.
+const lockKey int64 = 0x70677175652d6273
+
+// beginQuery opens a transaction that no setting of the server, the database,
+// the login or a pooler's last client can bend: isolation and access mode by
+// name, everything else by SET LOCAL in the same message, so that a
+// statement_timeout of milliseconds has no statement to hit. Nothing is set at
+// start-up or for the session, so it works through PgBouncer in transaction mode.
+//
+// lockTimeout 0 means no limit.
+func beginQuery(access string, lockTimeout time.Duration) string {
+	settings := []string{
+		"statement_timeout = 0",
+		"idle_in_transaction_session_timeout = 0",
+		fmt.Sprintf("lock_timeout = %d", lockTimeout.Milliseconds()),
+		"search_path = ''",
+		"client_encoding = 'UTF8'",
+		"standard_conforming_strings = on",
+		"default_tablespace = ''",
+		"client_min_messages = notice",
+	}
+	return "begin transaction isolation level read committed " + access + "; set local " + strings.Join(settings, "; set local ") +
+		"; select set_config('transaction_timeout', '0', true) where current_setting('server_version_num')::int >= 170000"
+}
+
+// rollback ends a transaction also when its context is cancelled, so that its
+// locks are gone before the process is.
+func rollback(tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	tx.Rollback(ctx) // when it fails the connection is lost, and the server rolls back by itself
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	conn.Close(ctx)
+}
+
+// lockInstall takes the install lock. When somebody else has it, it says who,
+// and waits until the context's deadline.
+func lockInstall(ctx context.Context, tx pgx.Tx, o Options) (waited bool, err error) {
+	var got bool
+	if err := tx.QueryRow(ctx, "select pg_try_advisory_xact_lock($1)", lockKey).Scan(&got); err != nil || got {
+		return false, err
+	}
+	holder, err := lockHolder(ctx, tx)
+	if err != nil {
+		return true, err
+	}
+	o.say("waiting for the install lock, held by %s", holder)
+	// The lock has its own limit, the context's deadline; a table lock's is set after it.
+	if err := setLockTimeout(ctx, tx, 0); err != nil {
+		return true, err
+	}
+	_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", lockKey)
+	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.DeadlineExceeded {
+		return true, fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holder).
+			Hint("if that is a bootstrap that hangs, end it; a session that was forgotten: SELECT pg_terminate_backend(PID);")
+	}
+	if err != nil {
+		return true, err
+	}
+	return true, setLockTimeout(ctx, tx, o.LockTimeout)
+}
+
+func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", d.Milliseconds()))
+	return err
+}
+
+// lockHolder describes the session that has the install lock.
+func lockHolder(ctx context.Context, tx pgx.Tx) (string, error) {
+	rows, err := tx.Query(ctx, `
+		select format('pid %s (%s, %s, since %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'),
+		              coalesce(a.state, 'state not visible'), coalesce(to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ'), '?'))
+		from pg_locks as l
+		join pg_stat_activity as a on a.pid = l.pid
+		where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+		  and l.database = (select oid from pg_database where datname = current_database())
+		  and l.classid::bigint = $1 and l.objid::bigint = $2`, int64(uint64(lockKey)>>32), lockKey&0xffffffff)
+	if err != nil {
+		return "", err
+	}
+	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", err
+	}
+	if len(holders) == 0 {
+		return "a session that has just ended", nil
+	}
+	return strings.Join(holders, ", "), nil
+}
+
+// lockTables takes the locks that the file takes anyway, in the order in which
+// consumers take theirs: the subscription, then the retry queue. The file's own
+// order is the opposite, which gives deadlocks under load.
+func lockTables(ctx context.Context, tx pgx.Tx, tables []string) error {
+	has := make(map[string]bool)
+	for _, t := range tables {
+		has[t] = true
+	}
+	for _, l := range []struct{ table, mode string }{
+		{"subscription", "access exclusive"},
+		{"retry_queue", "access exclusive"},
+		{"config", "access exclusive"},
+		{"dead_letter", "share row exclusive"},
+	} {
+		if !has[l.table] {
+			continue
+		}
+		if _, err := tx.Exec(ctx, "lock table pgque."+l.table+" in "+l.mode+" mode"); err != nil {
+			return fmt.Errorf("lock pgque.%s: %w", l.table, err)
+		}
+	}
+	return nil
+}
+
+// blockers describes who holds locks on PgQue's tables, after a lock was not
+// got in time. It is asked in a transaction of its own: the failed one can
+// answer nothing any more.
+func blockers(ctx context.Context, conn *pgx.Conn) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	if err != nil {
+		return ""
+	}
+	defer rollback(tx)
+	rows, err := tx.Query(ctx, `
+		select distinct format('pid %s (%s, %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'), coalesce(a.state, 'state not visible'))
+		from pg_locks as l
+		join pg_class as c on c.oid = l.relation
+		join pg_namespace as n on n.oid = c.relnamespace
+		join pg_stat_activity as a on a.pid = l.pid
+		where n.nspname = 'pgque' and l.granted and l.pid <> pg_backend_pid()
+		  and l.database = (select oid from pg_database where datname = current_database())
+		order by 1 limit 5`)
+	if err != nil {
+		return ""
+	}
+	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return ""
+	}
+	return strings.Join(holders, ", ")
+}
