@@ -299,7 +299,7 @@ func (r *run) step() (n int, more bool, err error) {
 		return b.seen, false, err
 	}
 	r.cfg.Observer.observe(report)
-	if r.single && report.Stale {
+	if r.single {
 		return b.seen, true, err
 	}
 	return b.seen, true, nil

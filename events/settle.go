@@ -120,7 +120,15 @@ func (r *run) nackSet(ctx context.Context, tx pgx.Tx, b *batch, end *ending, rep
 	var found int
 	err := tx.QueryRow(ctx, nackSetSQL, exec, b.id, ids, outcomes, delays, reasons, end.restAfter, r.queue, r.name).
 		Scan(&found, &report.Retried, &report.HandedBack, &report.Dead)
-	if err == nil && found != len(distinct) {
+	if err != nil || found == len(distinct) {
+		return err
+	}
+	var open bool
+	err = tx.QueryRow(ctx, "select exists (select from pgque.subscription where sub_batch = $1::bigint)", exec, b.id).Scan(&open)
+	if err == nil && !open {
+		return ErrStaleBatch
+	}
+	if err == nil {
 		err = fmt.Errorf("batch %d holds %d of the %d events to settle", b.id, found, len(distinct))
 	}
 	return err

@@ -100,3 +100,9 @@ func CrashAt(ctx context.Context, at Point, nth int) context.Context {
 		return point == string(at) && passed == nth
 	})
 }
+
+// CrashWhen gives a context in which the consumer dies at the point when the
+// function says so.
+func CrashWhen(ctx context.Context, at Point, when func() bool) context.Context {
+	return crash.With(ctx, func(point string) bool { return point == string(at) && when() })
+}
