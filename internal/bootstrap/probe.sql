@@ -16,7 +16,7 @@ with server as (
     join schema as s on p.pronamespace = s.oid
     where p.prokind in ('f', 'p')
 ), relations as (
-    select c.oid, c.relname as name, c.relkind as kind, c.relowner as owner
+    select c.oid, c.relname as name, c.relkind::text as kind, c.relowner as owner
     from pg_class as c
     join schema as s on c.relnamespace = s.oid
     where c.relkind in ('r', 'p', 'v', 'm', 'f', 'S', 'c')
@@ -27,7 +27,7 @@ with server as (
             and d.refclassid = 'pg_class'::regclass and d.deptype in ('a', 'i') and c.relkind = 'S'
       )
 ), types as (
-    select t.typname as name, 't' || t.typtype as kind, t.typowner as owner
+    select t.typname as name, 't' || t.typtype::text as kind, t.typowner as owner
     from pg_type as t
     join schema as s on t.typnamespace = s.oid
     where t.typtype in ('d', 'e', 'r')
