@@ -37,7 +37,7 @@ func (a *answer) isRedirect() bool {
 
 func (a *answer) contentType() string {
 	t, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
-	if err != nil {
+	if err != nil || len(t) > 60 {
 		return "no content type"
 	}
 	return t
@@ -91,6 +91,7 @@ func (f *failure) hint(format string, args ...any) *failure {
 // that refused the token.
 func (f *failure) after(refused *failure) *failure {
 	both := *f.err
+	both.Err = nil // a 404 to an anonymous reader doesn't say that there is nothing
 	both.Text = fmt.Sprintf("%s; and without a token: %s", refused.err.Text, f.err.Text)
 	both.Hints = append(append([]string{}, refused.err.Hints...), f.err.Hints...)
 	return &failure{err: &both}
@@ -213,7 +214,7 @@ func (t *transport) notForOrganisation(a *answer) *failure {
 	// "required; url=https://…": the address holds a request's secret; its host does not.
 	if _, address, ok := strings.Cut(a.header.Get("X-GitHub-SSO"), "url="); ok {
 		if u, err := url.Parse(strings.TrimSpace(address)); err == nil && u.Host != "" {
-			f.hint("the organisation asks to authorise the token for single sign-on at %s", clip(u.Host))
+			f.hint("the organisation asks to authorise the token for single sign-on at %s", t.show(u.Host))
 		}
 	}
 	f.tokenRefused = true
@@ -228,7 +229,7 @@ func (t *transport) checkJSON(a *answer) *failure {
 	case len(body) == 0:
 		return passing("expected JSON from %s, got an empty answer", t.base.Host)
 	case body[0] != '{' && body[0] != '[':
-		return fail("expected JSON from %s, got %s%s: %q", t.base.Host, a.contentType(), t.suspect(a), t.excerpt(a.body)).
+		return fail("expected JSON from %s, got %s%s: %q", t.base.Host, t.show(a.contentType()), t.suspect(a), t.excerpt(a.body)).
 			hint("look at what stands between here and %s: a proxy, or a network that wants a login", t.base.Host)
 	case !json.Valid(body):
 		return passing("the answer of %s ends within its JSON, after %d bytes", t.base.Host, len(a.body))
@@ -246,12 +247,12 @@ func (t *transport) suspect(a *answer) string {
 // says is a refusal as a part of a sentence: the status, and the words.
 func (t *transport) says(a *answer) string {
 	if text, _ := a.message(); text != "" {
-		return fmt.Sprintf("%d %q", a.status, t.redact(clip(text), nil))
+		return fmt.Sprintf("%d %q", a.status, t.show(text))
 	}
 	if len(bytes.TrimSpace(a.body)) == 0 {
 		return fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
 	}
-	return fmt.Sprintf("%d with %s%s: %q", a.status, a.contentType(), t.suspect(a), t.excerpt(a.body))
+	return fmt.Sprintf("%d with %s%s: %q", a.status, t.show(a.contentType()), t.suspect(a), t.excerpt(a.body))
 }
 
 // excerpt is the start of a body that should have been something else, at most
@@ -276,9 +277,22 @@ func (t *transport) excerpt(body []byte) string {
 	return b.String()
 }
 
+// show makes what a server said fit for a message.
+func (t *transport) show(s string) string {
+	const most = 300
+	s = t.redact(s, nil)
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
 // redact removes what must not be shown: the token, and the proxy's login.
 func (t *transport) redact(s string, proxy *url.URL) string {
-	secrets := []string{t.token}
+	if t.secret != nil {
+		s = t.secret.ReplaceAllLiteralString(s, "***")
+	}
+	var secrets []string
 	if proxy != nil && proxy.User != nil {
 		password, _ := proxy.User.Password()
 		secrets = append(secrets, proxy.User.String(), password, url.QueryEscape(password))
@@ -287,15 +301,6 @@ func (t *transport) redact(s string, proxy *url.URL) string {
 		if secret != "" {
 			s = strings.ReplaceAll(s, secret, "***")
 		}
-	}
-	return s
-}
-
-// clip keeps what a server says from filling the screen.
-func clip(s string) string {
-	const most = 300
-	if len(s) > most {
-		return s[:most] + "…"
 	}
 	return s
 }

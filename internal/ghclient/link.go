@@ -1,7 +1,6 @@
 package ghclient
 
 import (
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -11,21 +10,21 @@ import (
 // nextPage returns the number of the page that a Link header calls next, or 0
 // where there is none. go-github would take the number from a link to any
 // host, and take a link without a number for the last page.
-func nextPage(headers []string, base *url.URL, page int) (int, error) {
+func (t *transport) nextPage(headers []string, page int) (int, error) {
 	target, ok := linkTo(headers, "next")
 	if !ok {
 		return 0, nil
 	}
-	u, err := base.Parse(target)
+	u, err := t.base.Parse(target)
 	if err != nil {
-		return 0, fault.New(fault.Upstream, "%s links to a next page that is no URL: %q", base.Host, clip(target))
+		return 0, fault.New(fault.Upstream, "%s links to a next page that is no URL: %q", t.base.Host, t.show(target))
 	}
-	if !sameOrigin(u, base) {
-		return 0, fault.New(fault.Upstream, "%s links to a next page at %q, which was not followed: only %s is ever contacted", base.Host, clip(origin(u)), origin(base))
+	if !sameOrigin(u, t.base) {
+		return 0, fault.New(fault.Upstream, "%s links to a next page at %q, which was not followed: only %s is ever contacted", t.base.Host, t.show(origin(u)), origin(t.base))
 	}
 	next, err := strconv.Atoi(u.Query().Get("page"))
 	if err != nil || next <= page {
-		return 0, fault.New(fault.Upstream, "%s links from page %d to a next page %q", base.Host, page, clip(u.Query().Get("page")))
+		return 0, fault.New(fault.Upstream, "%s links from page %d to a next page %q", t.base.Host, page, t.show(u.Query().Get("page")))
 	}
 	return next, nil
 }

@@ -105,7 +105,7 @@ func (t *transport) cut(ctx context.Context, a *answer, err error, proxy *url.UR
 		return passing("%s stopped sending after %d bytes, for %s", t.base.Host, len(a.body), t.stall)
 	}
 	if want := a.header.Get("Content-Length"); want != "" {
-		return passing("the answer of %s ended early, after %d of %q bytes: %s", t.base.Host, len(a.body), clip(want), t.redact(err.Error(), proxy))
+		return passing("the answer of %s ended early, after %d of %q bytes: %s", t.base.Host, len(a.body), t.show(want), t.redact(err.Error(), proxy))
 	}
 	return passing("the answer of %s ended early, after %d bytes: %s", t.base.Host, len(a.body), t.redact(err.Error(), proxy))
 }

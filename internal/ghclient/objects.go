@@ -205,7 +205,7 @@ func (c *Client) checkBlob(a *answer, id gitobject.ID) *failure {
 	case got == id:
 		return nil
 	case a.isHTML():
-		return fail("expected the bytes of blob %s from %s, got %s (proxy or login page?)", id.Short(), c.host, a.contentType()).
+		return fail("expected the bytes of blob %s from %s, got %s (proxy or login page?)", id.Short(), c.host, c.transport.show(a.contentType())).
 			hint("look at what stands between here and %s: a proxy, or a network that wants a login", c.host)
 	case len(a.body) == 0:
 		return passing("expected the bytes of blob %s from %s, got an empty answer", id.Short(), c.host)

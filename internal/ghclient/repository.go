@@ -137,7 +137,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
-	return fault.New(fault.Upstream, "%s answered with JSON of another shape than GitHub's: %s", c.host, err)
+	return fault.New(fault.Upstream, "%s answered with JSON of another shape than GitHub's: %s", c.host, c.transport.show(err.Error()))
 }
 
 func (c *Client) outOfTime(last *failure) error {
@@ -162,7 +162,7 @@ func (c *Client) incomplete(format string, args ...any) error {
 func (c *Client) id(s, what string) (gitobject.ID, error) {
 	id, err := gitobject.ParseID(s)
 	if err != nil {
-		return "", c.incomplete("no whole object id for %s: %q", what, clip(s))
+		return "", c.incomplete("no whole object id for %s: %q", what, c.transport.show(s))
 	}
 	return id, nil
 }

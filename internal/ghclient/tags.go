@@ -62,7 +62,7 @@ func (c *Client) tagsPage(ctx context.Context, page int) (tags []gitobject.Tag, 
 		}
 		tags = append(tags, gitobject.Tag{Name: t.GetName(), Commit: commit})
 	}
-	next, err = nextPage(resp.Header.Values("Link"), c.api.BaseURL, page)
+	next, err = c.transport.nextPage(resp.Header.Values("Link"), page)
 	return tags, next, err
 }
 
@@ -96,7 +96,7 @@ func (c *Client) ResolveTag(ctx context.Context, name string) (gitobject.Tag, er
 		case gitobject.TypeTree, gitobject.TypeBlob:
 			return gitobject.Tag{}, fault.New(fault.Upstream, "the tag %q in %q points at a %s, not at a commit", name, c.fullName(), object.GetType())
 		default:
-			return gitobject.Tag{}, c.incomplete("an object of a tag of the type %q", clip(object.GetType()))
+			return gitobject.Tag{}, c.incomplete("an object of a tag of the type %q", c.transport.show(object.GetType()))
 		}
 		if object, err = c.tagObject(ctx, id); err != nil {
 			return gitobject.Tag{}, err
@@ -122,7 +122,7 @@ func (c *Client) tagRef(ctx context.Context, tag string) (*github.GitObject, err
 	case "":
 		return nil, c.incomplete("a ref without a name")
 	default:
-		return nil, fault.New(fault.Integrity, "%s was asked for the tag %q and answered with %q", c.host, tag, clip(got))
+		return nil, fault.New(fault.Integrity, "%s was asked for the tag %q and answered with %q", c.host, tag, c.transport.show(got))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ const (
 	maxTries     = 4
 	maxRedirects = 5
 	maxJSON      = 64 << 20 // GitHub cuts a tree's listing at 7 MB
+	maxRefusal   = 1 << 20
 )
 
 var (
@@ -34,9 +36,10 @@ var (
 type transport struct {
 	base   *url.URL
 	http   *http.Transport
-	token  string // empty: ask anonymously
-	source string // the variable the token came from
-	public bool   // a refused token is worth a try without it
+	token  string         // empty: ask anonymously
+	secret *regexp.Regexp // the token in any case, to be kept out of all output
+	source string         // the variable the token came from
+	public bool           // a refused token is worth a try without it
 
 	stall     time.Duration // how long a connection may bring nothing
 	firstWait time.Duration // before the first retry; doubles from there
@@ -65,6 +68,9 @@ func newTransport(base *url.URL, o Options) (*transport, error) {
 		now:       time.Now,
 		log:       o.Log,
 		notice:    o.Notice,
+	}
+	if token != "" {
+		t.secret = regexp.MustCompile("(?i)" + regexp.QuoteMeta(token))
 	}
 	if t.http.OnProxyConnectResponse == nil {
 		t.http = t.http.Clone()
@@ -201,7 +207,7 @@ func (t *transport) persist(req *http.Request, withToken bool) (*answer, *failur
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
 			return nil, t.tooLong(f, wait)
 		}
-		t.log.Debug("trying again", "path", req.URL.Path, "try", try+1, "wait", wait, "reason", f.err.Text)
+		t.log.Debug("trying again", "path", t.show(req.URL.Path), "try", try+1, "wait", wait, "reason", f.err.Text)
 		if f.wait > 0 {
 			t.notice(f.err.Text + "; waiting " + roundUp(wait).String())
 		}
@@ -256,7 +262,7 @@ func (t *transport) redirect(req *http.Request, a *answer) (*url.URL, *failure) 
 		return nil, fail("%s redirects (status %d) without saying where to", t.base.Host, a.status)
 	}
 	if !sameOrigin(to, t.base) {
-		return nil, fail("%s redirects to %q, which was not followed: only %s is ever contacted", t.base.Host, clip(origin(to)), origin(t.base)).
+		return nil, fail("%s redirects to %q, which was not followed: only %s is ever contacted", t.base.Host, t.show(origin(to)), origin(t.base)).
 			hint("check --api-url and GITHUB_API_URL, and what stands between here and %s", t.base.Host)
 	}
 	return to, nil
@@ -284,7 +290,7 @@ func (t *transport) exchange(req *http.Request, withToken bool) (*answer, *failu
 	began := time.Now()
 	resp, err := t.http.RoundTrip(out)
 	if err != nil {
-		t.log.Debug("request failed", "path", req.URL.Path, "error", t.redact(err.Error(), proxy))
+		t.log.Debug("request failed", "path", t.show(req.URL.Path), "error", t.redact(err.Error(), proxy))
 		return nil, t.broken(ctx, err, proxy)
 	}
 	defer resp.Body.Close()
@@ -296,9 +302,12 @@ func (t *transport) exchange(req *http.Request, withToken bool) (*answer, *failu
 		endKnown: resp.ContentLength >= 0 || len(resp.TransferEncoding) > 0 || resp.Uncompressed || resp.ProtoMajor >= 2,
 	}
 	limit := callOf(ctx).limit
+	if a.status != http.StatusOK {
+		limit = max(limit, maxRefusal) // the limit is meant for what was asked for
+	}
 	body := &steadyReader{r: resp.Body, progress: func() { stalled.Reset(t.stall) }}
 	a.body, err = io.ReadAll(io.LimitReader(body, limit+1))
-	t.log.Debug("request", "path", req.URL.Path, "query", req.URL.RawQuery, "status", a.status, "bytes", len(a.body),
+	t.log.Debug("request", "path", t.show(req.URL.Path), "query", t.show(req.URL.RawQuery), "status", a.status, "bytes", len(a.body),
 		"token", withToken, "took", time.Since(began).Round(time.Millisecond), "remaining", resp.Header.Get("X-RateLimit-Remaining"))
 	if err != nil {
 		return nil, t.cut(ctx, a, err, proxy)
