@@ -42,3 +42,5 @@ func runAsNobody(t *testing.T, check func() string) string {
 	}()
 	return <-result
 }
+
+func setUmask(mask int) (old int) { return syscall.Umask(mask) }
