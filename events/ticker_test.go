@@ -105,7 +105,7 @@ func sendText(t *testing.T, db DB, queue string) {
 
 func lastTick(t *testing.T, db DB, queue string) int64 {
 	t.Helper()
-	return scalar[int64](t, db, `select max(tick_id) from pgque.tick join pgque.queue on queue_id = tick_queue where queue_name = $1`, queue)
+	return scalar[int64](t, db, `select coalesce(max(tick_id), 0) from pgque.tick join pgque.queue on queue_id = tick_queue where queue_name = $1`, queue)
 }
 
 // The look must find exactly what ticker(queue) would tick, idle ticks included:
