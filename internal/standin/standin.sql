@@ -326,6 +326,8 @@ begin
         raise exception 'queue not found: %', i_queue_name;
     elsif q.queue_external_ticker then
         raise exception 'queue % has an external tick source', i_queue_name;
+    elsif q.queue_ticker_paused then
+        raise exception 'queue % is paused', i_queue_name;
     end if;
     perform setval(q.queue_event_seq::regclass,
                    nextval(q.queue_event_seq::regclass) + 2 * q.queue_ticker_max_count + 1000);
@@ -394,12 +396,9 @@ begin
     execute format('create table %s () inherits (pgque.event_template)', pfx);
     for i in 0 .. 2 loop
         -- Emptied by TRUNCATE only: autovacuum would find nothing to do.
-        execute format('create table %1$s_%2$s (
-                            ev_id default nextval(%3$L),
-                            ev_time default now()
-                        ) inherits (%1$s)
-                        with (autovacuum_enabled = off, toast.autovacuum_enabled = off)',
-                       pfx, i, pfx || '_id_seq');
+        execute format('create table %1$s_%2$s () inherits (%1$s)
+                        with (autovacuum_enabled = off, toast.autovacuum_enabled = off)', pfx, i);
+        execute format('alter table %s_%s alter ev_id set default nextval(%L)', pfx, i, pfx || '_id_seq');
         execute format('create index %s_txid_idx on %s_%s (ev_txid)', substr(pfx, 7) || '_' || i, pfx, i);
     end loop;
     insert into pgque.queue (queue_id, queue_name, queue_data_pfx, queue_event_seq, queue_tick_seq)
@@ -439,7 +438,7 @@ begin
     elsif exists (select from pgque.subscription where sub_queue = q.queue_id) then
         raise exception 'cannot drop queue, consumers still attached';
     end if;
-    execute format('drop table %s cascade', q.queue_data_pfx);
+    execute format('drop table %1$s_0, %1$s_1, %1$s_2, %1$s', q.queue_data_pfx);
     execute format('drop sequence %s, %s', q.queue_event_seq, q.queue_tick_seq);
     delete from pgque.retry_queue where ev_queue = q.queue_id;
     delete from pgque.tick where tick_queue = q.queue_id;
@@ -475,7 +474,7 @@ begin
     if kind is null then
         raise exception 'cannot change parameter "%"', x_param_name;
     elsif x_param_name = 'max_retries' and x_param_value::integer < 0 then
-        raise exception 'max_retries must be >= 0, got %', x_param_value;
+        raise exception 'set_queue_config: max_retries must be >= 0, got %', x_param_value;
     end if;
     execute format('update pgque.queue set queue_%s = $2::%s where queue_name = $1', x_param_name, kind)
     using x_queue_name, x_param_value;
@@ -575,8 +574,8 @@ begin
         raise exception 'Insert into queue disallowed';
     end if;
     execute format('with added as (
-                        insert into %s_%s (ev_type, ev_data)
-                        select $1, p from unnest($2) with ordinality u (p, n) order by n
+                        insert into %s_%s (ev_time, ev_type, ev_data)
+                        select now(), $1, p from unnest($2) with ordinality u (p, n) order by n
                         returning ev_id)
                     select array_agg(ev_id order by ev_id) from added', q.queue_data_pfx, q.queue_cur_table)
     into ids using type_name, payloads;
