@@ -137,9 +137,14 @@ func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
 
 // release gives the lease up at once, so that a process standing by takes over.
 func (l *lease) release() {
-	if l.end != nil {
-		l.end(context.Canceled)
-		<-l.done
+	lost := l.ctx.Err() != nil
+	l.end(context.Canceled)
+	<-l.done
+	if !lost {
+		// Closing alone lets the lock live until the server notices.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.tx.Rollback(ctx)
 	}
 	closeConn(l.conn)
 }
