@@ -1,6 +1,9 @@
 package sqltext
 
-import "strings"
+import (
+	"maps"
+	"strings"
+)
 
 // kindWords are the words of create, alter and drop for the kinds.
 var kindWords = map[string]Kind{
@@ -10,7 +13,7 @@ var kindWords = map[string]Kind{
 
 // create follows "create …", behind that word.
 func (s objectSet) create(p *parser, start int) {
-	definition := "create " + p.text(p.rest())
+	from := p.i
 	replace := p.accept("or", "replace")
 	for p.acceptOneOf("unlogged", "unique", "recursive", "materialized", "constraint", "global", "local", "foreign") {
 	}
@@ -35,7 +38,7 @@ func (s objectSet) create(p *parser, start int) {
 	if !ok {
 		return
 	}
-	o := Object{Kind: kind, Name: name, Line: start, Definition: definition}
+	o := Object{Kind: kind, Name: name, Line: start, Definition: "create " + p.text(p.tokens[from:])}
 	if replace {
 		s.keepLast(o)
 		return
@@ -73,7 +76,7 @@ func (p *parser) objectName(kind Kind) (string, bool) {
 
 // alter adds an alteration to the definition of the object it names.
 func (s objectSet) alter(p *parser) {
-	whole := p.text(p.rest())
+	from := p.i
 	kind, ok := kindWords[p.word()]
 	if !ok {
 		return
@@ -86,7 +89,12 @@ func (s objectSet) alter(p *parser) {
 		return
 	}
 	if o := s[objectKey{kind, name}]; o != nil {
-		o.Definition = strings.TrimPrefix(o.Definition+"; alter "+whole, "; ")
+		alteration := "alter " + p.text(p.tokens[from:])
+		if kind == Function || kind == Procedure {
+			o.Options = append(o.Options, alteration)
+			return
+		}
+		o.alterations = append(o.alterations, alteration)
 	}
 }
 
@@ -113,10 +121,16 @@ func (s objectSet) drop(p *parser) {
 		case kind == Function, kind == Procedure, word == "routine":
 			overloads = name + "("
 		}
-		for key := range s {
-			sameKind := key.kind == kind || word == "routine" && (key.kind == Function || key.kind == Procedure)
-			if sameKind && (key.identity == name || overloads != "" && strings.HasPrefix(key.identity, overloads)) {
-				delete(s, key)
+		kinds := []Kind{kind}
+		if word == "routine" {
+			kinds = []Kind{Function, Procedure}
+		}
+		for _, k := range kinds {
+			delete(s, objectKey{k, name})
+			if overloads != "" {
+				maps.DeleteFunc(s, func(key objectKey, _ *Object) bool {
+					return key.kind == k && strings.HasPrefix(key.identity, overloads)
+				})
 			}
 		}
 		if !p.acceptMark(',') {
@@ -141,6 +155,10 @@ func (p *parser) identity(kind Kind) (string, bool) {
 	}
 	return name + "(" + args + ")", true
 }
+
+// maxPairs is the most pairs that one statement is taken apart into: a hostile
+// text could make millions from a few lines.
+const maxPairs = 10_000
 
 // privileges returns the lines of a grant or revoke, one for each pair of an
 // object and a grantee.
@@ -168,10 +186,14 @@ func privileges(p *parser) []string {
 	if !p.accept(to) {
 		return nil
 	}
-	grantees, option := cutOption(p.sql, p.rest())
+	tokens, option := cutOption(p.sql, p.rest())
+	grantees := splitCommas(p.sql, tokens)
+	if len(objects)*len(grantees) > maxPairs {
+		objects, grantees = []string{strings.Join(objects, ",")}, [][]token{tokens}
+	}
 	var lines []string
 	for _, object := range objects {
-		for _, grantee := range splitCommas(p.sql, grantees) {
+		for _, grantee := range grantees {
 			line := what + object + " " + to + " " + p.text(grantee) + " " + p.text(option)
 			lines = append(lines, strings.TrimSpace(line))
 		}

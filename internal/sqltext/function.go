@@ -1,6 +1,7 @@
 package sqltext
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -109,6 +110,9 @@ func (o *Object) body(p *parser) {
 	}
 }
 
+// mixedCase are the settings that the catalog writes with capitals.
+var mixedCase = map[string]string{"datestyle": "DateStyle", "intervalstyle": "IntervalStyle", "timezone": "TimeZone"}
+
 // setting reads "NAME = value, …" or "NAME to value" as pg_proc.proconfig
 // holds it.
 func (p *parser) setting() string {
@@ -138,7 +142,7 @@ func (p *parser) setting() string {
 			break
 		}
 	}
-	return name + "=" + strings.Join(values, ", ")
+	return cmp.Or(mixedCase[name], name) + "=" + strings.Join(values, ", ")
 }
 
 // valueText passes one token and returns its normalised text.

@@ -51,11 +51,13 @@ type Object struct {
 	Volatility string   // volatile, stable or immutable
 	Definer    bool     // security definer
 	Settings   []string // pg_proc.proconfig: "search_path=pgque, pg_catalog"
-	Options    []string // further attributes, such as "strict", "cost 10"
+	Options    []string // further attributes, such as "strict", "cost 10", and alterations as they stand
 
 	// Definition is the normalised text of every other kind, without comments,
 	// with the alterations that follow; also of a body in SQL.
 	Definition string
+
+	alterations []string // until they are joined to the definition
 }
 
 // Identity names the object among those of its kind: the name, with the
@@ -141,6 +143,10 @@ func (s objectSet) keepLast(o Object) { s[objectKey{o.Kind, o.Identity()}] = &o 
 func (s objectSet) sorted(sql []byte) []Object {
 	objects := make([]Object, 0, len(s))
 	for _, o := range s {
+		if o.alterations != nil {
+			o.Definition = strings.TrimPrefix(o.Definition+"; "+strings.Join(o.alterations, "; "), "; ")
+			o.alterations = nil
+		}
 		objects = append(objects, *o)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return cmp.Compare(a.Line, b.Line) })
