@@ -8,7 +8,7 @@ import (
 )
 
 // unified returns the patch and the stat of a comparison, and checks that
-// Count says the same.
+// Count says the same (of large files not, for the time it takes).
 func unified(t testing.TB, a, b File, context int) (string, Stat) {
 	t.Helper()
 	var w bytes.Buffer
@@ -16,8 +16,10 @@ func unified(t testing.TB, a, b File, context int) (string, Stat) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := Count(a, b); c != s {
-		t.Errorf("Count = %+v, Unified = %+v", c, s)
+	if len(a.Data)+len(b.Data) < 1<<20 {
+		if c := Count(a, b); c != s {
+			t.Errorf("Count = %+v, Unified = %+v", c, s)
+		}
 	}
 	return w.String(), s
 }

@@ -62,7 +62,7 @@ func hardPairs() []hard {
 		{"1.2M-distinct", text(million), text(numbered("%07d.\n", 1_200_000)), Stat{Added: 1_200_000, Removed: 1_200_000}, false},
 		{"1.2M-edited", text(million), text(edited), Stat{Added: 1_200, Removed: 1_200}, false},
 		{"1.2M-reversed", text(million), text(reversed(edited)), Stat{}, true},
-		{"1M-coins", coins(1_000_000), coins(1_000_000), Stat{}, true},
+		{"300k-coins", coins(300_000), coins(300_000), Stat{}, true},
 		{"3M-lines", coins(3_000_000), coins(10), Stat{Binary: true}, false},
 		{"lines-of-8M", slices.Concat(long, []byte("\ny")), slices.Concat(long, []byte("\nz\n")), Stat{Added: 1, Removed: 1}, false},
 		{"17M", bytes.Repeat(long, 3), long, Stat{Binary: true}, false},

@@ -36,10 +36,14 @@ func changes(n int) []change {
 		add(fmt.Sprintf("random%d.sql", i), a, b)
 	}
 	long := bytes.Repeat([]byte("long "), 1<<20)
+	add("last", []byte("x\n"), []byte("y"))
 	add("filled", []byte{}, []byte("x\n"))
 	add("emptied", []byte("x\n"), []byte{})
 	add("one", []byte("x"), []byte("x\n"))
 	add("long", append(long, "a\nend"...), append(long, "b\nend\n"...))
+	add("binary", []byte("x\n"), []byte("y\x00\n"))
+	add("new-empty", nil, []byte{})
+	add("old-empty", []byte{}, nil)
 	add("same", []byte("x\n"), []byte("x\n"))
 	return all
 }
@@ -77,9 +81,13 @@ func TestPrograms(t *testing.T) {
 				t.Skip("Windows has no such names")
 			}
 			var patch strings.Builder
-			for _, c := range test.changes {
-				p, _ := unified(t, c.a, c.b, test.context)
+			for i, c := range test.changes {
+				p, s := unified(t, c.a, c.b, test.context)
 				patch.WriteString(p)
+				if s.Note != "" {
+					// One line that the program must skip.
+					test.changes[i].b = c.a
+				}
 			}
 			gitApply := []string{"git", "apply"}
 			if test.context == 0 {
