@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+// newDocsCommand writes the manual from the commands themselves, for releases
+// and for docs/reference.
+func newDocsCommand(env *environment) *cobra.Command {
+	var man, markdown string
+	cmd := &cobra.Command{
+		Use:    "docs",
+		Short:  "Write the manual: man pages or Markdown",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if man == "" && markdown == "" {
+				return fault.New(fault.Usage, "docs needs --man or --markdown").Hint("pgque-vendor docs --man FOLDER")
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			if err := writeMan(root, man); err != nil {
+				return err
+			}
+			return writeMarkdown(root, markdown)
+		},
+	}
+	cmd.Flags().StringVar(&man, "man", "", "write man pages into `FOLDER`")
+	cmd.Flags().StringVar(&markdown, "markdown", "", "write Markdown into `FOLDER`")
+	return cmd
+}
+
+func writeMan(root *cobra.Command, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fault.New(fault.Usage, "make the folder %q: %s", dir, err)
+	}
+	noDate := time.Unix(0, 0).UTC() // the same commands give the same pages
+	return doc.GenManTree(root, &doc.GenManHeader{Title: "PGQUE-VENDOR", Section: "1", Source: "pgque-vendor", Date: &noDate}, dir)
+}
+
+func writeMarkdown(root *cobra.Command, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fault.New(fault.Usage, "make the folder %q: %s", dir, err)
+	}
+	return doc.GenMarkdownTree(root, dir)
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/gitobject"
+	"github.com/stega/pgque-vendor/internal/vendorfile"
+	"golang.org/x/sync/errgroup"
+)
+
+type listOptions struct {
+	dir      string
+	upstream upstreamFlags
+	sql      bool
+	sqlPath  string
+	check    bool
+	json     bool
+}
+
+// listDocument is what "list --json" writes.
+type listDocument struct {
+	Schema     int         `json:"schema"`
+	Repository string      `json:"repository"`
+	Tags       []listedTag `json:"tags"`
+}
+
+type listedTag struct {
+	Tag       string        `json:"tag"`
+	Commit    gitobject.ID  `json:"commit"`
+	Kind      string        `json:"kind"`
+	Vendored  bool          `json:"vendored"`
+	Latest    bool          `json:"latest"`
+	SQLBlob   *gitobject.ID `json:"sql_blob,omitempty"`
+	SameSQLAs *string       `json:"same_sql_as,omitempty"`
+}
+
+func newListCommand(env *environment) *cobra.Command {
+	var o listOptions
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show upstream's tags, newest first",
+		Long: `Show all of upstream's tags in the order of their versions, newest first; tags
+that are no version come last, by name. The vendored tag and the newest stable
+release are marked.
+
+With --check, exit 1 if there is a newer stable release than the vendored one.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), env) },
+	}
+	registerDir(cmd, &o.dir)
+	o.upstream.register(cmd)
+	cmd.Flags().BoolVar(&o.sql, "sql", false, "show for each tag whether it carries the SQL file, and which tags share it")
+	cmd.Flags().StringVar(&o.sqlPath, "sql-path", "", "`PATH` of the SQL file upstream (default: SOURCE.json's, else "+defaultSQLPath+")")
+	cmd.Flags().BoolVar(&o.check, "check", false, "exit 1 if a newer stable release than the vendored one exists")
+	cmd.Flags().BoolVar(&o.json, "json", false, "write one JSON document")
+	return cmd
+}
+
+func (o *listOptions) run(ctx context.Context, env *environment) error {
+	src, err := readSourceIfAny(o.dir)
+	if err != nil {
+		return err
+	}
+	if o.check && src == nil {
+		return errNothingVendored(o.dir)
+	}
+	up, release, err := o.upstream.open(ctx, env, src)
+	if err != nil {
+		return err
+	}
+	defer release()
+
+	tags, err := up.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	gitobject.SortTags(tags)
+	doc := listDocument{Schema: 1, Repository: o.upstream.repository(src), Tags: describeTags(tags, src)}
+	if o.sql {
+		if err := addSQL(ctx, up, doc.Tags, sqlPathOr(o.sqlPath, src)); err != nil {
+			return err
+		}
+	}
+	if o.json {
+		err = writeJSON(env.stdout, doc)
+	} else {
+		err = o.print(env, doc)
+	}
+	if err != nil || !o.check {
+		return err
+	}
+	return checkNewer(env, tags, src)
+}
+
+func describeTags(tags []gitobject.Tag, src *vendorfile.Source) []listedTag {
+	latest, _ := gitobject.NewestStable(tags)
+	listed := make([]listedTag, len(tags))
+	for i, t := range tags {
+		listed[i] = listedTag{
+			Tag:      t.Name,
+			Commit:   t.Commit,
+			Kind:     string(gitobject.KindOf(t.Name)),
+			Vendored: src != nil && src.Tag == t.Name,
+			Latest:   t.Name == latest.Name,
+		}
+	}
+	return listed
+}
+
+// addSQL asks each tag's tree for the SQL file, and says which older tag has
+// the same one.
+func addSQL(ctx context.Context, up upstream, tags []listedTag, path string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4) // GitHub asks for few requests at a time
+	for i := range tags {
+		group.Go(func() error {
+			entries, err := up.Entries(ctx, tags[i].Commit, []string{path})
+			if err != nil {
+				return err
+			}
+			none := gitobject.ID("")
+			tags[i].SQLBlob = &none
+			for _, e := range entries {
+				tags[i].SQLBlob = &e.ID
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	nameSameSQL(tags)
+	return nil
+}
+
+// nameSameSQL names for each tag the oldest one with the same SQL. Tags that
+// are no version have no age that their name tells; they count as older than
+// every version, in the order of the list.
+func nameSameSQL(tags []listedTag) {
+	oldest := map[gitobject.ID]string{}
+	visit := func(t *listedTag) {
+		same := oldest[*t.SQLBlob]
+		if same == "" && *t.SQLBlob != "" {
+			oldest[*t.SQLBlob] = t.Tag
+		}
+		t.SameSQLAs = &same
+	}
+	for i := range tags {
+		if tags[i].Kind == string(gitobject.Other) {
+			visit(&tags[i])
+		}
+	}
+	for i := len(tags) - 1; i >= 0; i-- {
+		if tags[i].Kind != string(gitobject.Other) {
+			visit(&tags[i])
+		}
+	}
+}
+
+func (o *listOptions) print(env *environment, doc listDocument) error {
+	w := tabwriter.NewWriter(env.stdout, 0, 8, 2, ' ', 0)
+	for _, t := range doc.Tags {
+		fmt.Fprintf(w, "%s\t%s\t%s", printable(t.Tag), t.Commit.Short(), t.Kind)
+		if o.sql {
+			switch {
+			case *t.SQLBlob == "":
+				fmt.Fprint(w, "\tno SQL file")
+			case *t.SameSQLAs != "":
+				fmt.Fprintf(w, "\tsame SQL as %s", printable(*t.SameSQLAs))
+			default:
+				fmt.Fprintf(w, "\tSQL %s", t.SQLBlob.Short())
+			}
+		}
+		mark := ""
+		switch {
+		case t.Vendored && t.Latest:
+			mark = "vendored, newest stable"
+		case t.Vendored:
+			mark = "vendored"
+		case t.Latest:
+			mark = "newest stable"
+		}
+		fmt.Fprintf(w, "\t%s\n", mark)
+	}
+	return w.Flush()
+}
+
+// checkNewer ends "list --check": with a finding when a newer stable release
+// than the vendored one is there.
+func checkNewer(env *environment, tags []gitobject.Tag, src *vendorfile.Source) error {
+	latest, ok := gitobject.NewestStable(tags)
+	if !ok {
+		return fault.New(fault.Upstream, "%q has no tag that is a stable version", src.Repository)
+	}
+	if !gitobject.Newer(latest.Name, src.Tag) {
+		env.sayf("%s is the newest stable release, or newer", src.Tag)
+		return nil
+	}
+	env.sayf("a newer stable release than %s is there: %s", src.Tag, latest.Name)
+	env.hintf("pgque-vendor update %s", latest.Name)
+	return errFinding
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/gitobject"
+	"github.com/stega/pgque-vendor/internal/vendorfile"
+)
+
+type updateOptions struct {
+	dir            string
+	upstream       upstreamFlags
+	tag            string
+	latest         bool
+	sqlPath        string
+	force          bool
+	acceptMovedTag bool
+	goMarker       bool
+	dryRun         bool
+	prBody         string
+	json           bool
+}
+
+func newUpdateCommand(env *environment) *cobra.Command {
+	var o updateOptions
+	cmd := &cobra.Command{
+		Use:   "update TAG",
+		Short: "Vendor the SQL of a tag and rewrite SOURCE.json",
+		Long: `Vendor PgQue's SQL, licence and notice as they are at TAG, and rewrite
+SOURCE.json. Every byte is proved against the commit that the tag names; files
+that did not change are not downloaded and not rewritten. A failed or killed run
+leaves the old files, the new files, or a state that status calls interrupted
+and that the same command repairs.`,
+		Example: `  pgque-vendor update v0.2.0
+  pgque-vendor update --latest --dry-run
+  pgque-vendor update v0.2.0 --from ../PgQue`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				o.tag = args[0]
+			}
+			return o.run(cmd.Context(), env)
+		},
+	}
+	registerDir(cmd, &o.dir)
+	o.upstream.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.latest, "latest", false, "take the newest stable tag")
+	flags.StringVar(&o.sqlPath, "sql-path", "", "`PATH` of the SQL file upstream (default: SOURCE.json's, else "+defaultSQLPath+")")
+	flags.BoolVar(&o.force, "force", false, "overwrite local edits; unknown files stay where they are")
+	flags.BoolVar(&o.acceptMovedTag, "accept-moved-tag", false, "take the tag although it names another commit than before")
+	flags.BoolVar(&o.goMarker, "go-marker", false, "write vendor/modules.txt with the line that keeps a Go module building")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change and write nothing")
+	flags.StringVar(&o.prBody, "pr-body", "", "write the summary as Markdown to `FILE`, for a pull request")
+	flags.BoolVar(&o.json, "json", false, "write one JSON document")
+	return cmd
+}
+
+func (o *updateOptions) run(ctx context.Context, env *environment) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	local, err := o.checkLocal(env)
+	if err != nil {
+		return err
+	}
+	up, release, err := o.upstream.open(ctx, env, local.source)
+	if err != nil {
+		return err
+	}
+	defer release()
+	tag, err := o.resolve(ctx, up)
+	if err != nil {
+		return err
+	}
+	if err := o.checkMoved(env, local.source, tag); err != nil {
+		return err
+	}
+	repository, sqlPath := o.upstream.repository(local.source), sqlPathOr(o.sqlPath, local.source)
+	if local.report.Clean() && local.pins(repository, tag, sqlPath) {
+		return o.report(env, unchangedSummary(o.dir, local.source))
+	}
+	if o.dryRun {
+		summary, _, err := o.prepare(ctx, up, local, tag)
+		if err != nil {
+			return err
+		}
+		summary.Action = "would-update"
+		return o.report(env, summary)
+	}
+	return o.write(ctx, env, up, tag)
+}
+
+// checkLocal makes every check that needs no network, before the first
+// request.
+func (o *updateOptions) checkLocal(env *environment) (*localState, error) {
+	notices, err := vendorfile.Surroundings(o.dir, o.goMarker)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range notices {
+		env.sayf("note: %s", n)
+	}
+	if !o.dryRun {
+		if err := vendorfile.CheckWritable(o.dir); err != nil {
+			return nil, err
+		}
+	}
+	return readLocal(o.dir)
+}
+
+// change is what an update writes.
+type change struct {
+	files  map[string][]byte
+	source *vendorfile.Source
+}
+
+// prepare fetches and proves the tag's files, and says what they change.
+func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localState, tag gitobject.Tag) (*updateSummary, *change, error) {
+	target, err := lookUpTarget(ctx, up, tag, sqlPathOr(o.sqlPath, local.source))
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := fetchTarget(ctx, up, target, local.byBlob())
+	if err != nil {
+		return nil, nil, err
+	}
+	source := target.source(o.upstream.repository(local.source), repositoryID(up, local.source), files)
+	if !o.force {
+		if err := local.refuseEdits("update "+tag.Name, source.Files); err != nil {
+			return nil, nil, err
+		}
+	}
+	return summarize(o.dir, local, target, source, files), &change{files, source}, nil
+}
+
+// write takes the folder's lock, looks at the folder again, since another run
+// may have changed it, and writes the tag's files.
+func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (err error) {
+	if o.goMarker {
+		if err := o.writeMarker(env); err != nil {
+			return err
+		}
+	}
+	staging, err := vendorfile.Begin(o.dir, o.command(tag.Name))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, staging.Close()) }()
+	local, err := readLocal(o.dir)
+	if err != nil {
+		return err
+	}
+	if err := o.checkMoved(env, local.source, tag); err != nil {
+		return err
+	}
+	summary, new, err := o.prepare(ctx, up, local, tag)
+	if err != nil {
+		return err
+	}
+	if _, err := staging.Commit(new.files, new.source); err != nil {
+		return err
+	}
+	summary.Action = "updated"
+	return o.report(env, summary)
+}
+
+func (o *updateOptions) writeMarker(env *environment) error {
+	written, err := vendorfile.WriteGoMarker(o.dir)
+	if err == nil && written {
+		env.sayf("wrote vendor/modules.txt: go commands now leave vendor/ alone")
+	}
+	return err
+}
+
+// command is what repairs the folder when this run dies.
+func (o *updateOptions) command(tag string) string {
+	command := "pgque-vendor update " + tag
+	if o.sqlPath != "" {
+		command += " --sql-path " + o.sqlPath
+	}
+	if o.upstream.repo != "" {
+		command += " --repo " + o.upstream.repo
+	}
+	if o.upstream.from != "" {
+		command += " --from " + o.upstream.from
+	}
+	if o.force {
+		command += " --force"
+	}
+	return command + dirFlag(o.dir)
+}
+
+func (o *updateOptions) validate() error {
+	if o.latest && o.tag != "" {
+		return fault.New(fault.Usage, "--latest and the tag %q exclude each other", o.tag)
+	}
+	if o.tag == "" {
+		return nil
+	}
+	return gitobject.CheckTagName(o.tag)
+}
+
+// resolve finds the tag's commit. Without a tag it asks for one, and names the
+// newest stable release.
+func (o *updateOptions) resolve(ctx context.Context, up upstream) (gitobject.Tag, error) {
+	if o.tag != "" {
+		return up.ResolveTag(ctx, o.tag)
+	}
+	tags, err := up.Tags(ctx)
+	if err != nil {
+		return gitobject.Tag{}, err
+	}
+	newest, ok := gitobject.NewestStable(tags)
+	if !ok {
+		return gitobject.Tag{}, fault.New(fault.Upstream, "upstream has no tag that is a stable version").
+			Hint("pgque-vendor list")
+	}
+	if !o.latest {
+		return gitobject.Tag{}, fault.New(fault.Usage, "update needs a tag; the newest stable one is %s", newest.Name).
+			Hint("pgque-vendor update %s%s", newest.Name, dirFlag(o.dir)).
+			Hint("pgque-vendor list")
+	}
+	return up.ResolveTag(ctx, newest.Name)
+}
+
+// checkMoved refuses a tag that names another commit than SOURCE.json pins: a
+// release that changes under its name is what pinning is for.
+func (o *updateOptions) checkMoved(env *environment, src *vendorfile.Source, tag gitobject.Tag) error {
+	if src == nil || src.Tag != tag.Name || src.Commit == string(tag.Commit) {
+		return nil
+	}
+	link := compareLink(o.upstream, src, string(tag.Commit))
+	if o.acceptMovedTag {
+		env.warnf("tag %q moved %s -> %s; accepted", tag.Name, shortID(src.Commit), shortID(tag.Commit))
+		return nil
+	}
+	return fault.New(fault.Integrity, "tag %q moved %s -> %s", tag.Name, src.Commit, tag.Commit).
+		Hint("see what changed: %s", link).
+		Hint("to take it: pgque-vendor update %s --accept-moved-tag%s", tag.Name, dirFlag(o.dir))
+}
+
+func (o *updateOptions) report(env *environment, s *updateSummary) error {
+	if o.prBody != "" && !o.dryRun {
+		if err := os.WriteFile(o.prBody, []byte(s.markdown()), 0o644); err != nil {
+			return fault.New(fault.Usage, "write %q: %s", o.prBody, err)
+		}
+	}
+	if o.json {
+		return writeJSON(env.stdout, s)
+	}
+	return s.print(env)
+}
