@@ -3,6 +3,8 @@ package ghclient
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -116,6 +118,11 @@ func wantFault(t *testing.T, err error, class fault.Class, words ...string) *fau
 		t.Errorf("the failure shows the token:\n%s", all)
 	}
 	return f
+}
+
+// debugLog logs everything. The client writes one line at a time.
+func debugLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func names(tags []gitobject.Tag) []string {

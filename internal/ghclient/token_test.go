@@ -1,9 +1,7 @@
 package ghclient
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -178,10 +176,10 @@ func TestTokenNeverShown(t *testing.T) {
 			// On an Enterprise server, which gets no second try.
 			s := f.serve(t, ghtest.Options{Prefix: "/api/v3"})
 			s.Inject(fault_)
-			var log bytes.Buffer
+			var log strings.Builder
 			c, n := connect(t, s, Options{
 				Token: secret, TokenSource: "GITHUB_TOKEN",
-				Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+				Log: debugLog(&log),
 			})
 			_, err := c.ResolveTag(context.Background(), "v0.2.0")
 			class := fault.Upstream

@@ -10,6 +10,8 @@ package ghtest
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -80,6 +82,7 @@ func New(o Options) *Server {
 		tags: map[string]string{},
 	}
 	s.http = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.http.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that a test wants to fail
 	if o.Addr != "" {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Addr)
 		if err != nil {
