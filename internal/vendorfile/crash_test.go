@@ -39,7 +39,9 @@ func scenarios() []scenario {
 		return treeOf(contents("0.1.0"), sourceOf(t, "v0.1.0", contents("0.1.0")))
 	}
 	install := func(t testing.TB, dir string) {
-		mustWrite(t, dir, contents("0.1.0"), sourceOf(t, "v0.1.0", contents("0.1.0")))
+		if err := runUpdate(dir, "v0.1.0", contents("0.1.0"), sourceOf(t, "v0.1.0", contents("0.1.0")), quickSeams()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return []scenario{
 		{"update", install, update, old, next},
@@ -81,6 +83,27 @@ func scenarios() []scenario {
 			next: next,
 		},
 	}
+}
+
+// quickSeams are the real ones but for the syncs, of which these tests would
+// make some ten thousand. A failure or a kill takes nothing from the system's
+// own memory, so they prove nothing here.
+func quickSeams() seams {
+	s := realSeams()
+	s.sync = func(*os.File) error { return nil }
+	return s
+}
+
+// scratch is a temporary folder in memory where the system has one: a rename
+// over a file waits for a real disk.
+func scratch(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "vendorfile-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func runUpdate(dir, tag string, files map[string][]byte, source *Source, seams seams) error {
@@ -128,7 +151,7 @@ func (sc scenario) repaired(t testing.TB, dir, when string) {
 			t.Errorf("%s: counts as local edits: %+v", when, edits)
 		}
 	}
-	if err := sc.run(t, dir, realSeams()); err != nil {
+	if err := sc.run(t, dir, quickSeams()); err != nil {
 		t.Errorf("%s: the same command does not repair it: %v", when, err)
 	}
 	if r := mustCheck(t, dir); !r.Clean() || !reflect.DeepEqual(tree(t, dir), sc.next(t)) {
@@ -139,10 +162,10 @@ func (sc scenario) repaired(t testing.TB, dir, when string) {
 // steps lists the steps of a whole run.
 func (sc scenario) steps(t testing.TB) []string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "vendor", "pgque")
+	dir := filepath.Join(scratch(t), "vendor", "pgque")
 	sc.setUp(t, dir)
 	var steps []string
-	s := realSeams()
+	s := quickSeams()
 	s.before = func(step, name string) error {
 		steps = append(steps, step+" "+filepath.Base(name))
 		return nil
@@ -169,10 +192,10 @@ func TestFailAtEveryStep(t *testing.T) {
 			for _, forever := range []bool{false, true} {
 				for i, step := range steps {
 					when := fmt.Sprintf("step %d (%s) fails, forever %v", i, step, forever)
-					dir := filepath.Join(t.TempDir(), "vendor", "pgque")
+					dir := filepath.Join(scratch(t), "vendor", "pgque")
 					sc.setUp(t, dir)
 					n := 0
-					s := realSeams()
+					s := quickSeams()
 					s.before = func(string, string) error {
 						n++
 						if n == i+1 || forever && n > i {
@@ -208,7 +231,7 @@ func TestKilledChild(t *testing.T) {
 		t.Skip("it is the child of TestKillAtEveryStep")
 	}
 	n := 0
-	s := realSeams()
+	s := quickSeams()
 	s.before = func(string, string) error {
 		if n == *killStep {
 			self, err := os.FindProcess(os.Getpid())
@@ -241,7 +264,7 @@ func TestKillAtEveryStep(t *testing.T) {
 			t.Parallel()
 			for i, step := range sc.steps(t) {
 				when := fmt.Sprintf("killed before step %d (%s)", i, step)
-				dir := filepath.Join(t.TempDir(), "vendor", "pgque")
+				dir := filepath.Join(scratch(t), "vendor", "pgque")
 				sc.setUp(t, dir)
 				child := exec.Command(self, "-test.run=^TestKilledChild$", "-kill-scenario="+sc.name, "-kill-dir="+dir, fmt.Sprintf("-kill-step=%d", i))
 				out, err := child.CombinedOutput()

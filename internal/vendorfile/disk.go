@@ -15,6 +15,9 @@ type seams struct {
 	// passing reports whether a rename failed for a reason that passes.
 	passing func(error) bool
 	sleep   func(time.Duration)
+	// sync brings a file's bytes, or a directory's names, to the disk. A
+	// killed process does not need it, a machine without power does.
+	sync func(*os.File) error
 }
 
 func realSeams() seams {
@@ -22,6 +25,7 @@ func realSeams() seams {
 		before:  func(string, string) error { return nil },
 		passing: passingRenameError,
 		sleep:   time.Sleep,
+		sync:    (*os.File).Sync,
 	}
 }
 
@@ -78,7 +82,7 @@ func (d *disk) write(name string, data []byte) (err error) {
 	if err := d.before("sync", name); err != nil {
 		return err
 	}
-	return f.Sync()
+	return d.sync(f)
 }
 
 // keep makes a second name for a file, so that the file can be put back as it
@@ -139,7 +143,15 @@ func (d *disk) syncDir(name string) error {
 	if err := d.before("sync", name); err != nil {
 		return err
 	}
-	return syncDir(d.root, name)
+	dir, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := d.sync(dir); err != nil && !cannotSyncDir(err) {
+		return err
+	}
+	return nil
 }
 
 // removeEmpty removes a directory, unless another run has begun to use it.

@@ -15,17 +15,9 @@ func passingRenameError(error) bool { return false }
 // allowReplace: on Unix the mode of a file doesn't keep it from being replaced.
 func allowReplace(*os.Root, string) {}
 
-func syncDir(root *os.Root, name string) error {
-	d, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	err = d.Sync()
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // some network file systems can't sync a directory
-	}
-	return err
+// cannotSyncDir: some network file systems can't sync a directory.
+func cannotSyncDir(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP)
 }
 
 // mayWrite reports why files can't be made in a directory, without making one.

@@ -24,8 +24,9 @@ func allowReplace(root *os.Root, name string) {
 	}
 }
 
-// syncDir: Windows has no such thing; its file systems keep names in a journal.
-func syncDir(*os.Root, string) error { return nil }
+// cannotSyncDir: Windows has no such thing; its file systems keep names in a
+// journal.
+func cannotSyncDir(error) bool { return true }
 
 // mayWrite: Windows tells only when it is tried.
 func mayWrite(string) error { return nil }

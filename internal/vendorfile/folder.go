@@ -79,7 +79,7 @@ func existingPart(dir string) string {
 }
 
 // makeFolder makes the folder and what is missing above it, with mode 0755.
-func (s *Staging) makeFolder(seams seams) error {
+func (s *Staging) makeFolder() error {
 	var missing []string
 	for dir := s.dir; ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) || filepath.Dir(dir) == dir {
@@ -88,7 +88,7 @@ func (s *Staging) makeFolder(seams seams) error {
 		missing = append(missing, dir)
 	}
 	for i := len(missing) - 1; i >= 0; i-- {
-		if err := seams.before("mkdir", missing[i]); err != nil {
+		if err := s.disk.before("mkdir", missing[i]); err != nil {
 			return err
 		}
 		err := os.Mkdir(missing[i], 0o755)
@@ -107,9 +107,9 @@ func (s *Staging) makeFolder(seams seams) error {
 }
 
 // removeMade removes the directories that Begin made, as far as they are empty.
-func (s *Staging) removeMade(seams seams) {
+func (s *Staging) removeMade() {
 	for i := len(s.made) - 1; i >= 0; i-- {
-		if seams.before("rmdir", s.made[i]) != nil || os.Remove(s.made[i]) != nil {
+		if s.disk.before("rmdir", s.made[i]) != nil || os.Remove(s.made[i]) != nil {
 			return
 		}
 	}

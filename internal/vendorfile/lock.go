@@ -101,7 +101,7 @@ func (s *Staging) lock() error {
 				Hint("wait until it has ended, then run the command again")
 		}
 		mine, errMine := l.Stat()
-		named, errNamed := os.Lstat(path)
+		named, errNamed := s.disk.root.Lstat(lockName)
 		if errMine == nil && errNamed == nil && os.SameFile(mine, named) {
 			s.held = l
 			return nil

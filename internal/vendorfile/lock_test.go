@@ -78,7 +78,7 @@ func TestStaleLock(t *testing.T) {
 // belong together, and nothing is left.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	top := t.TempDir()
+	top := scratch(t)
 	for round := range 50 {
 		dir := filepath.Join(top, "vendor", fmt.Sprint(round/2)) // missing, then there
 		var group sync.WaitGroup

@@ -40,6 +40,7 @@ type Staging struct {
 	done    bool     // Commit went well
 	whole   bool     // and every file is what SOURCE.json says
 	broken  bool     // Commit failed and could not put the old files back
+	closed  bool
 }
 
 // CheckWritable reports what would make a later Begin or Commit fail, as far
@@ -78,31 +79,39 @@ func CheckWritable(dir string) error {
 func Begin(dir, command string) (*Staging, error) { return begin(dir, command, realSeams()) }
 
 func begin(dir, command string, seams seams) (*Staging, error) {
-	s := &Staging{dir: filepath.Clean(dir), command: command}
 	if err := checkFolder(dir); err != nil {
 		return nil, err
 	}
-	if err := s.makeFolder(seams); err != nil {
-		s.removeMade(seams)
-		return nil, s.writeError(err)
+	for try := 1; ; try++ {
+		s := &Staging{dir: filepath.Clean(dir), command: command}
+		err := s.open(seams)
+		if err == nil {
+			return s, nil
+		}
+		s.Close()
+		// A run that gives up removes the folders it made, maybe from under
+		// this one.
+		if !errors.Is(err, fs.ErrNotExist) || try == 20 {
+			return nil, s.writeError(err)
+		}
+	}
+}
+
+// open makes the folder, locks it and signs.
+func (s *Staging) open(seams seams) error {
+	s.disk = &disk{seams: seams}
+	if err := s.makeFolder(); err != nil {
+		return err
 	}
 	root, err := os.OpenRoot(s.dir)
 	if err != nil {
-		s.removeMade(seams)
-		return nil, fault.New(fault.Usage, "open the folder %q: %w", dir, unwrapPath(err))
+		return err
 	}
-	s.disk = &disk{root, seams}
+	s.disk.root = root
 	if err := s.lock(); err != nil {
-		s.disk.root.Remove(stagingName) // only if it is empty: not another run's
-		root.Close()
-		s.removeMade(seams)
-		return nil, s.writeError(err)
+		return err
 	}
-	if err := s.sign(); err != nil {
-		s.Close()
-		return nil, s.writeError(err)
-	}
-	return s, nil
+	return s.sign()
 }
 
 // sign leaves this run's name in the staging folder. The command of a run that
@@ -339,36 +348,51 @@ func (s *Staging) putBack(renamed []change) error {
 // went well it leaves everything as Begin found it. What another run left half
 // written stays marked as such until every file is right.
 func (s *Staging) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if !s.done {
+		defer s.removeMade()
+	}
+	if s.disk.root == nil {
+		return nil
+	}
+	defer s.disk.root.Close()
 	if s.held == nil {
+		s.disk.root.Remove(stagingName) // only an empty one goes: not another run's
 		return nil
 	}
 	sweep := !s.broken && (s.whole || !s.found)
 	var err error
 	if sweep {
-		err = s.clearStaging()
-		for _, name := range []string{commandName, ownerName, ignoreName} {
-			if err == nil {
-				err = s.disk.remove(name)
-			}
-		}
+		err = s.sweep()
 	}
-	err = errors.Join(err, s.unlock(sweep && err == nil))
-	s.held = nil
-	if sweep && err == nil {
+	if err = errors.Join(err, s.unlock(sweep && err == nil)); err == nil && sweep {
 		err = s.disk.syncDir(".")
 	}
-	s.disk.root.Close()
-	if !s.done {
-		s.removeMade(s.disk.seams)
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if !s.done {
+	case !s.done:
 		return s.writeError(err)
 	}
 	return fault.New(fault.Usage, "the files are written, but %q could not be removed: %w", filepath.Join(s.dir, stagingName), unwrapPath(err)).
 		Hint("%s", s.command)
+}
+
+// sweep empties the staging folder but for the lock. The command goes first of
+// what signs it: without it nobody takes the folder for one that needs repair.
+func (s *Staging) sweep() error {
+	if err := s.clearStaging(); err != nil {
+		return err
+	}
+	for _, name := range []string{commandName, ownerName, ignoreName} {
+		if err := s.disk.remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // clearStaging removes what was staged, by this run or by one that died.
