@@ -39,7 +39,7 @@ func TestEnsureQueue(t *testing.T) {
 		// A failure leaves nothing behind.
 		for name, settings := range map[string]Settings{
 			"type":    {"max_retries": "many"},
-			"range":   {"ticker_max_lag": "-1 s"},
+			"range":   {"max_retries": "-1"},
 			"unknown": {"ticker_max_leg": "1 s"},
 			"NUL":     {"ticker_max_lag": "\x00"},
 		} {

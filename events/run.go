@@ -110,7 +110,7 @@ func (r *run) abort() {
 // start and will stay so is returned; later it may be mended under a running
 // consumer (a grant restored, a schema put back), so it is tried again.
 func (r *run) loop() error {
-	w := &waker{pool: r.pool, queue: r.queue, poll: r.cfg.Poll, log: r.cfg.Logger, wake: make(chan struct{}, 1)}
+	w := &waker{pool: r.pool, channel: channel(r.queue), poll: r.cfg.Poll, log: r.cfg.Logger, wake: make(chan struct{}, 1)}
 	listening, stopListening := context.WithCancel(r.stop)
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); w.run(listening) }()

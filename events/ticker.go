@@ -76,7 +76,7 @@ type Ticked struct {
 type Retried struct{ Events int }
 
 // TickerFailed is observed for each failed try of an action ("tick", "retry",
-// "maintain", "rotate", "listen"). Queue is "" when it concerns all queues.
+// "rotate", "maintain", "settings", "start"). Queue is "" when it concerns all queues.
 type TickerFailed struct {
 	Action, Queue string
 	Err           error
@@ -122,7 +122,8 @@ func (t *Ticker) Run(ctx context.Context) error {
 	loops.Go(func() { t.tickLoop(ctx) })
 	loops.Go(func() { t.upkeepLoop(ctx) })
 	if t.config.Nudge > 0 {
-		loops.Go(func() { t.listenLoop(ctx) })
+		w := &waker{pool: t.pool, channel: nudgeChannel, poll: t.config.Every, log: t.log, wake: t.nudged}
+		loops.Go(func() { w.run(ctx) })
 	}
 	loops.Wait()
 	return nil
@@ -166,16 +167,16 @@ func (t *Ticker) tickLoop(ctx context.Context) {
 		default:
 			nudged = false
 		}
-		if t.sleep(ctx, started.Add(wait)) {
+		if t.nap(ctx, time.Until(started.Add(wait))) {
 			nudged = true
-			sleepUntil(ctx, started.Add(t.config.Nudge))
+			sleep(ctx, time.Until(started.Add(t.config.Nudge)))
 		}
 	}
 }
 
-// sleep waits until the moment, or a nudge; it says whether a nudge came.
-func (t *Ticker) sleep(ctx context.Context, until time.Time) (nudged bool) {
-	timer := time.NewTimer(time.Until(until))
+// nap waits, at most until a nudge, and says whether one came.
+func (t *Ticker) nap(ctx context.Context, d time.Duration) (nudged bool) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -184,15 +185,6 @@ func (t *Ticker) sleep(ctx context.Context, until time.Time) (nudged bool) {
 		return true
 	}
 	return false
-}
-
-func sleepUntil(ctx context.Context, until time.Time) {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // done books the outcome of one try of an action. A failure is logged when it

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -18,7 +17,7 @@ func (t *Ticker) start(ctx context.Context) error {
 			return err
 		}
 		t.done(ctx, "start", err)
-		sleepUntil(ctx, time.Now().Add(t.pause("start", t.config.Every)))
+		sleep(ctx, t.pause("start", t.config.Every))
 	}
 }
 

@@ -26,7 +26,7 @@ func (t *Ticker) upkeepLoop(ctx context.Context) {
 		if err := t.upkeep(ctx); err != nil {
 			wait = t.pause("retry", upkeepEvery)
 		}
-		sleepUntil(ctx, started.Add(wait))
+		sleep(ctx, time.Until(started.Add(wait)))
 	}
 }
 

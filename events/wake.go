@@ -12,14 +12,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// waker listens for the ticks of a queue. It only saves time: the consumer polls
-// as well, so a notification that is lost costs at most one poll's pause.
+// waker listens on a channel: a consumer for the ticks of its queue, a ticker for
+// nudges. It only saves time: they look by themselves as well, so a notification
+// that is lost costs at most one look's pause.
 type waker struct {
-	pool  *pgxpool.Pool
-	queue string
-	poll  time.Duration // for the log
-	log   *slog.Logger
-	wake  chan struct{} // holds one wake-up; more at once are the same
+	pool    *pgxpool.Pool
+	channel string
+	poll    time.Duration // for the log
+	log     *slog.Logger
+	wake    chan struct{} // holds one wake-up; more at once are the same
 }
 
 const (
@@ -34,13 +35,13 @@ const (
 var errNotNotified = errors.New("notifications do not arrive on this connection, a pooler may be in between")
 
 // run listens until ctx ends. After each connection is proven it wakes the
-// consumer once, for what was missed in between.
+// listener once, for what was missed in between.
 func (w *waker) run(ctx context.Context) {
 	lost, saidPolling := 0, false
 	for ctx.Err() == nil {
 		err := w.listen(ctx, func() {
 			if lost > 0 {
-				w.log.Info("listening for ticks again")
+				w.log.Info("listening again", "channel", w.channel)
 			}
 			lost, saidPolling = 0, false
 			w.signal()
@@ -51,13 +52,13 @@ func (w *waker) run(ctx context.Context) {
 		pause := proofAgain
 		if errors.Is(err, errNotNotified) {
 			if !saidPolling {
-				w.log.Warn("polling for batches", "every", w.poll, "err", err)
+				w.log.Warn("polling only", "channel", w.channel, "every", w.poll, "err", err)
 			}
 			saidPolling = true
 		} else {
 			lost++
 			if lost == 1 {
-				w.log.Warn("lost the connection that listens for ticks; polling meanwhile", "every", w.poll, "err", err)
+				w.log.Warn("lost the connection that listens; polling meanwhile", "channel", w.channel, "every", w.poll, "err", err)
 			}
 			pause = grow(200*time.Millisecond, 2, 10*time.Second, lost)
 		}
@@ -72,7 +73,7 @@ func (w *waker) listen(ctx context.Context, proven func()) error {
 	}
 	defer closeConn(conn)
 	proof := "pgque_proof_" + rand.Text()
-	if err := w.subscribe(ctx, conn, channel(w.queue), proof); err != nil {
+	if err := w.subscribe(ctx, conn, w.channel, proof); err != nil {
 		return err
 	}
 	if err := w.prove(ctx, conn, proof); err != nil {
