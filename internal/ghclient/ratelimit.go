@@ -56,6 +56,30 @@ func until(at time.Time, h http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), longestWait)
 }
 
+// forbidden tells apart what GitHub answers 403 and 429 for: a token that an
+// organisation does not accept, too many requests in an hour, too many at a
+// time, and what is plainly not allowed.
+func (t *transport) forbidden(a *answer, withToken bool) *failure {
+	message, documentation := a.message()
+	_, saysWhen := retryAfter(a.header, t.now())
+	about := strings.ToLower(message + " " + documentation)
+	switch {
+	case withToken && refusesToken(a, message):
+		return t.notForOrganisation(a)
+	case saysWhen || strings.Contains(about, "secondary rate limit") || strings.Contains(about, "secondary-rate-limit") || strings.Contains(about, "abuse"):
+		return t.secondaryLimit(a)
+	case a.header.Get("X-RateLimit-Remaining") == "0":
+		return t.primaryLimit(a, withToken)
+	case a.status == http.StatusTooManyRequests:
+		return t.secondaryLimit(a)
+	}
+	f := fail("%s answered %s", t.base.Host, t.says(a))
+	if withToken {
+		f.hint("the token%s may lack the right; try --no-token", from(t.source))
+	}
+	return f
+}
+
 func (t *transport) secondaryLimit(a *answer) *failure {
 	f := passing("%s asks for fewer requests at a time (secondary rate limit): it answered %s", t.base.Host, t.says(a))
 	f.wait, _ = retryAfter(a.header, t.now())
@@ -85,17 +109,6 @@ func (t *transport) primaryLimit(a *answer, withToken bool) *failure {
 		f.temporary, f.wait = true, wait+time.Second // the reset is told in whole seconds
 	}
 	return f
-}
-
-// tooLong says that waiting as asked would take longer than the budget.
-func (t *transport) tooLong(f *failure, wait time.Duration) *failure {
-	if f.wait == 0 {
-		return f
-	}
-	late := *f.err
-	late.Text = fmt.Sprintf("%s; it asks to wait until %s (%s), longer than the time that is left", f.err.Text, t.clock(wait), roundUp(wait))
-	late.Hints = append(append([]string{}, f.err.Hints...), "try again later, or give it more time with --timeout")
-	return &failure{err: &late}
 }
 
 // clock is a time from now, as the clock on the person's wall will show it.

@@ -66,7 +66,7 @@ func (c *Client) noteRename(ctx context.Context, to *url.URL) {
 	found := rename{seen: true}
 	if m := repositoryByID.FindStringSubmatch(to.Path); m != nil {
 		found.id, _ = strconv.ParseInt(m[1], 10, 64)
-	} else if m := repositoryByName.FindStringSubmatch(to.Path); m != nil {
+	} else if m := repositoryByName.FindStringSubmatch(to.Path); m != nil && !strings.EqualFold(m[1], c.fullName()) {
 		found.name = m[1]
 	} else {
 		return

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -22,6 +20,7 @@ const (
 	maxRedirects = 5
 	maxJSON      = 64 << 20 // GitHub cuts a tree's listing at 7 MB
 	maxRefusal   = 1 << 20
+	longestStall = 30 * time.Second
 )
 
 var (
@@ -63,7 +62,7 @@ func newTransport(base *url.URL, o Options) (*transport, error) {
 		token:     token,
 		source:    o.TokenSource,
 		public:    isPublic(base),
-		stall:     o.Timeout / 4,
+		stall:     min(o.Timeout/4, longestStall),
 		firstWait: 250 * time.Millisecond,
 		now:       time.Now,
 		log:       o.Log,
@@ -81,27 +80,6 @@ func newTransport(base *url.URL, o Options) (*transport, error) {
 		t.notice("the token" + from(t.source) + " is not sent to " + origin(base) + ": it would travel unencrypted")
 	}
 	return t, nil
-}
-
-// cleanToken removes what shells and files leave around a token. What is left
-// must fit into a header.
-func cleanToken(token, source string) (string, error) {
-	token = strings.Trim(strings.TrimSpace(token), `"'`)
-	token = strings.TrimSpace(token)
-	for _, c := range []byte(token) {
-		if c <= ' ' || c >= 0x7f {
-			return "", fault.New(fault.Usage, "the token%s holds a character that no token has", from(source))
-		}
-	}
-	return token, nil
-}
-
-// from says where a token came from, as a part of a sentence.
-func from(source string) string {
-	if source == "" {
-		return ""
-	}
-	return " from " + source
 }
 
 // call is what is expected of one request. It travels in the context, since
@@ -146,93 +124,6 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// fetch tries with the token, and once more without it where GitHub refuses
-// the token itself: what is asked for is public as a rule, and a stale token in
-// the environment is no reason to fail.
-func (t *transport) fetch(req *http.Request) (*answer, *failure) {
-	if !t.sendsToken() {
-		return t.persist(req, false)
-	}
-	a, f := t.persist(req, true)
-	if f == nil || !f.tokenRefused || !t.public {
-		return a, f
-	}
-	t.dropToken(f)
-	a, anonymous := t.persist(req, false)
-	if anonymous != nil && anonymous.err != nil {
-		return nil, anonymous.after(f)
-	}
-	return a, anonymous
-}
-
-func (t *transport) sendsToken() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.token != "" && !t.refused
-}
-
-func (t *transport) dropToken(f *failure) {
-	t.mu.Lock()
-	first := !t.refused
-	t.refused = true
-	t.mu.Unlock()
-	if first {
-		t.notice(f.err.Text + "; going on without a token")
-	}
-}
-
-// persist repeats what may go away by itself, while the time lasts.
-func (t *transport) persist(req *http.Request, withToken bool) (*answer, *failure) {
-	ctx, expected := req.Context(), callOf(req.Context())
-	delays := backoff.NewExponentialBackOff()
-	delays.InitialInterval = t.firstWait
-	delays.Multiplier = 2
-	delays.Reset()
-	for try := 1; ; try++ {
-		a, f := t.follow(req, withToken)
-		if f == nil {
-			return a, nil
-		}
-		if ctx.Err() != nil {
-			return nil, f
-		}
-		expected.last = f
-		if !f.temporary || try == maxTries {
-			return nil, f
-		}
-		wait := f.wait
-		if wait == 0 {
-			wait = delays.NextBackOff()
-		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= wait {
-			return nil, t.tooLong(f, wait)
-		}
-		t.log.Debug("trying again", "path", t.show(req.URL.Path), "try", try+1, "wait", wait, "reason", f.err.Text)
-		if f.wait > 0 {
-			t.notice(f.err.Text + "; waiting " + roundUp(wait).String())
-		}
-		if !sleep(ctx, wait) {
-			return nil, f
-		}
-		if f.stale {
-			req = req.Clone(ctx)
-			req.Header.Set("Cache-Control", "no-cache")
-		}
-	}
-}
-
-// sleep reports whether the whole time went by before the context ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // follow sends one request and goes along with redirects on the one origin.
 func (t *transport) follow(req *http.Request, withToken bool) (*answer, *failure) {
 	for range maxRedirects + 1 {
@@ -247,7 +138,7 @@ func (t *transport) follow(req *http.Request, withToken bool) (*answer, *failure
 		if f != nil {
 			return nil, f
 		}
-		if a.status == http.StatusMovedPermanently {
+		if a.status == http.StatusMovedPermanently || a.status == http.StatusPermanentRedirect {
 			t.renamed(req.Context(), to)
 		}
 		req = req.Clone(req.Context())

@@ -332,6 +332,28 @@ func TestRenamedWithoutAName(t *testing.T) {
 	}
 }
 
+// A redirect to another path of the same repository is no new name.
+func TestMovedPathIsNoRename(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.serve(t, ghtest.Options{})
+	s.Inject(ghtest.Redirect(301, "/repos/Owner/Repo/git/ref/tags/v0.2.0").First(1))
+	c, n := connect(t, s, Options{})
+	if _, err := c.ResolveTag(context.Background(), "v0.2.0"); err != nil {
+		t.Fatal(err)
+	}
+	if name, id, ok := c.Renamed(); ok || n.all() != "" {
+		t.Errorf("renamed to %q, %d; said %q", name, id, n.all())
+	}
+	s.Inject(ghtest.Redirect(301, "/repos/new/name/git/ref/tags/v0.2.0").First(1))
+	s.Inject(ghtest.Status(404, "Not Found"))
+	_, err := c.ResolveTag(context.Background(), "v0.2.0")
+	wantFault(t, err, fault.Upstream, `"new/name"`)
+	if name, _, ok := c.Renamed(); name != "new/name" || !ok {
+		t.Errorf("renamed to %q, %t", name, ok)
+	}
+}
+
 func TestRepositoryID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
