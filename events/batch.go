@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strconv"
 	"time"
 
@@ -15,9 +16,8 @@ import (
 // large transaction, or a ticker that was down, makes one batch of it all.
 const (
 	wholeBytes = 16 << 20 // a batch up to this is read in one go
-	chunkBytes = 5 << 20  // a larger one in pieces of this
+	chunkBytes = 12 << 20 // a larger one in pieces of this
 	wholeRows  = 20_000   // more than this is not even tried in one go
-	chunkRows  = 4_000    // the first piece; later ones fit chunkBytes
 	rowBytes   = 300      // what an event takes beside its payload, roughly
 )
 
@@ -98,21 +98,17 @@ func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 type reader struct {
 	run    *run
 	batch  *batch
-	source string // a query that gives the batch's rows
-	args   []any  // of source
-	rows   int    // most rows of the next piece
-	bytes  int    // most bytes of the next piece
-	last   int64  // the highest id read
+	source string  // a query that gives the batch's rows
+	args   []any   // of source
+	last   int64   // the highest id read
+	bounds []int64 // the highest ids of the pieces that are left
+	pieces bool    // bounds is valid
 	done   bool
 }
 
 func (r *run) read(b *batch) *reader {
-	rd := &reader{run: r, batch: b, last: -1 << 63}
+	rd := &reader{run: r, batch: b, last: math.MinInt64}
 	rd.source, rd.args = "pgque.get_batch_events($1::bigint)", []any{b.id}
-	rd.rows, rd.bytes = wholeRows, wholeBytes
-	if b.estimate > wholeRows {
-		rd.rows, rd.bytes = chunkRows, chunkBytes
-	}
 	if !r.can.settleAtOnce {
 		// receive is all that pgque_reader may call. It must be given no limit
 		// that cuts the batch: what it leaves out, the ack would lose.
@@ -126,65 +122,104 @@ func (r *run) read(b *batch) *reader {
 
 // next reads the next piece; none are left when it returns no record.
 func (rd *reader) next(ctx context.Context) ([]*record, error) {
-	if rd.done {
-		return nil, nil
-	}
-	callCtx, cancel := withTimeout(ctx, rd.run.batchTimeout(rd.batch, 0))
-	defer cancel()
 	var records []*record
-	var size int
-	// Reading again changes nothing, while giving up would run the handlers of
-	// the pieces before this one again.
-	for tries := 1; ; tries++ {
-		err := rd.useRawSQL(callCtx)
-		if err == nil {
-			records, size, err = rd.query(callCtx)
-		}
-		if err == nil {
-			break
-		}
-		if tries == 5 || callCtx.Err() != nil {
+	for len(records) == 0 && !rd.done {
+		var err error
+		if records, err = rd.retried(ctx); err != nil {
 			return nil, err
 		}
-		sleep(callCtx, grow(20*time.Millisecond, 3, time.Second, tries))
 	}
-	rd.done = len(records) < rd.rows && size < rd.bytes
-	if len(records) > 0 {
-		rd.last = records[len(records)-1].ID
-		rd.batch.seen += len(records)
-		rd.bytes = chunkBytes
-		rd.rows = min(max(chunkBytes/(size/len(records)+1), 16), 50_000)
-	}
+	rd.batch.seen += len(records)
 	return records, crash.At(ctx, crash.Received)
 }
 
-// useRawSQL changes a large batch over to the query behind get_batch_events:
-// the function builds the whole batch for each piece, the query does not.
-func (rd *reader) useRawSQL(ctx context.Context) error {
-	if rd.bytes != chunkBytes || !rd.run.can.rawSQL || !rd.run.can.settleAtOnce || len(rd.args) == 0 {
-		return nil
+// retried reads once more what could not be read: that changes nothing, while
+// giving up would run the handlers of earlier pieces again.
+func (rd *reader) retried(ctx context.Context) (records []*record, err error) {
+	ctx, cancel := withTimeout(ctx, rd.run.batchTimeout(rd.batch, 0))
+	defer cancel()
+	for tries := 1; ; tries++ {
+		if records, err = rd.piece(ctx); err == nil || tries == 5 || ctx.Err() != nil {
+			return records, err
+		}
+		sleep(ctx, grow(20*time.Millisecond, 3, time.Second, tries))
 	}
-	var sql string
-	err := rd.run.pool.QueryRow(ctx, "select pgque.batch_event_sql($1::bigint)", exec, rd.batch.id).Scan(&sql)
+}
+
+func (rd *reader) piece(ctx context.Context) ([]*record, error) {
+	if !rd.pieces && (rd.batch.estimate > wholeRows || rd.last > math.MinInt64) {
+		if err := rd.cut(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if !rd.pieces {
+		return rd.whole(ctx)
+	}
+	if len(rd.bounds) == 0 {
+		rd.done = true
+		return nil, nil
+	}
+	n := len(rd.args)
+	records, _, err := rd.query(ctx, columns+" from "+rd.source+" s where ev_id > $"+strconv.Itoa(n+1)+"::bigint and ev_id <= $"+strconv.Itoa(n+2)+"::bigint order by ev_id",
+		rd.last, rd.bounds[0])
+	if err != nil {
+		return nil, err
+	}
+	rd.last, rd.bounds = rd.bounds[0], rd.bounds[1:]
+	rd.done = len(rd.bounds) == 0
+	return records, nil
+}
+
+const columns = `select ev_id, floor(extract(epoch from ev_time) * 1000000)::bigint, ev_txid::text, ev_retry, ev_type, ev_data,
+	ev_extra1, ev_extra2, ev_extra3, ev_extra4`
+
+// whole reads the batch in one go, up to a limit in rows and one in bytes, which
+// the server keeps by a running sum: it sends no more than that and one row.
+func (rd *reader) whole(ctx context.Context) ([]*record, error) {
+	n := len(rd.args)
+	records, size, err := rd.query(ctx, columns+`
+		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + `+strconv.Itoa(rowBytes)+`) over (order by ev_id rows unbounded preceding)
+				- coalesce(octet_length(ev_data), 0) - `+strconv.Itoa(rowBytes)+` as before
+			from (select * from `+rd.source+` s order by ev_id limit $`+strconv.Itoa(n+1)+`::bigint) e) w
+		where before < $`+strconv.Itoa(n+2)+`::bigint order by ev_id`, wholeRows, wholeBytes)
+	if err != nil {
+		return nil, err
+	}
+	rd.done = len(records) < wholeRows && size < wholeBytes
+	if len(records) > 0 {
+		rd.last = records[len(records)-1].ID
+	}
+	return records, nil
+}
+
+// cut finds where to cut the rest of a large batch, in one pass over ids and
+// sizes. From here on it uses the query behind get_batch_events, if it may: the
+// function builds the whole batch for each piece, the query does not.
+func (rd *reader) cut(ctx context.Context) error {
+	if rd.run.can.rawSQL && rd.run.can.settleAtOnce && len(rd.args) > 0 {
+		var sql string
+		if err := rd.run.pool.QueryRow(ctx, "select pgque.batch_event_sql($1::bigint)", exec, rd.batch.id).Scan(&sql); err != nil {
+			return err
+		}
+		rd.source, rd.args = "("+sql+")", nil
+	}
+	n := len(rd.args)
+	// "offset 0" keeps the payloads themselves out of the sort.
+	found, err := rd.run.pool.Query(ctx, `select max(ev_id) from (
+			select ev_id, (sum(size) over (order by ev_id rows unbounded preceding) - size) / $`+strconv.Itoa(n+2)+`::bigint as piece
+			from (select ev_id, coalesce(octet_length(ev_data), 0)::bigint + `+strconv.Itoa(rowBytes)+` as size
+				from `+rd.source+` s where ev_id > $`+strconv.Itoa(n+1)+`::bigint offset 0) sizes) pieces
+		group by trunc(piece) order by 1`, append(append([]any{exec}, rd.args...), rd.last, chunkBytes)...)
 	if err != nil {
 		return err
 	}
-	rd.source, rd.args = "("+sql+")", nil
-	return nil
+	rd.bounds, err = pgx.CollectRows(found, pgx.RowTo[int64])
+	rd.pieces = err == nil
+	return err
 }
 
-func (rd *reader) query(ctx context.Context) ([]*record, int, error) {
-	// The running sum is the server's: it sends no more bytes than were asked
-	// for, but always one row.
-	n := len(rd.args)
-	sql := `select ev_id, floor(extract(epoch from ev_time) * 1000000)::bigint, ev_txid::text, ev_retry, ev_type, ev_data,
-			ev_extra1, ev_extra2, ev_extra3, ev_extra4
-		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + ` + strconv.Itoa(rowBytes) + `) over (order by ev_id rows unbounded preceding)
-				- coalesce(octet_length(ev_data), 0) as before
-			from (select * from ` + rd.source + ` s where ev_id > $` + strconv.Itoa(n+1) + `::bigint order by ev_id limit $` + strconv.Itoa(n+2) + `::bigint) e) w
-		where before < $` + strconv.Itoa(n+3) + `::bigint order by ev_id`
-	args := append([]any{exec}, rd.args...)
-	found, err := rd.run.pool.Query(ctx, sql, append(args, rd.last, rd.rows, rd.bytes)...)
+func (rd *reader) query(ctx context.Context, sql string, args ...any) ([]*record, int, error) {
+	found, err := rd.run.pool.Query(ctx, sql, append(append([]any{exec}, rd.args...), args...)...)
 	if err != nil {
 		return nil, 0, err
 	}
