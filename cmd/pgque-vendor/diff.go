@@ -342,6 +342,9 @@ func (c changedObject) line() string {
 		mark = "-"
 	}
 	s := fmt.Sprintf("%s %s %s", mark, c.Kind, c.Name)
+	if c.Kind == string(sqltext.Grant) { // its name begins with "grant" or "revoke"
+		s = mark + " " + c.Name
+	}
 	if mark == "~" {
 		s += ": " + c.Change
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,6 +51,7 @@ func runScripts(t *testing.T, clone, dir string) {
 			upstream := filepath.Join(env.WorkDir, "upstream.git")
 			env.Setenv("UPSTREAM", upstream)
 			env.Values["github"] = &github{}
+			env.Values["kept"] = map[string]string{}
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "cache"))
 			env.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
@@ -174,15 +176,15 @@ func cmdCRLF(ts *testscript.TestScript, _ bool, args []string) {
 // cmdKeep: "keep NAME FOLDER" remembers names, bytes and times of a folder's
 // files; "same NAME FOLDER" fails unless nothing of it has changed since.
 func cmdKeep(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Setenv("KEPT_"+args[0], fingerprint(ts, args[1]))
+	ts.Value("kept").(map[string]string)[args[0]] = fingerprint(ts, args[1])
 }
 
 func cmdSame(ts *testscript.TestScript, neg bool, args []string) {
-	same := ts.Getenv("KEPT_"+args[0]) == fingerprint(ts, args[1])
+	before, now := ts.Value("kept").(map[string]string)[args[0]], fingerprint(ts, args[1])
 	switch {
-	case !same && !neg:
-		ts.Fatalf("%s has changed:\nbefore\n%s\nnow\n%s", args[1], ts.Getenv("KEPT_"+args[0]), fingerprint(ts, args[1]))
-	case same && neg:
+	case before != now && !neg:
+		ts.Fatalf("%s has changed:\nbefore\n%s\nnow\n%s", args[1], before, now)
+	case before == now && neg:
 		ts.Fatalf("%s has not changed", args[1])
 	}
 }
@@ -200,7 +202,7 @@ func fingerprint(ts *testscript.TestScript, dir string) string {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(&b, " %x", data)
+			fmt.Fprintf(&b, " %x", sha256.Sum256(data))
 		}
 		b.WriteByte('\n')
 		return nil
