@@ -107,7 +107,6 @@ type Report struct {
 	InRecovery    bool
 	Plan          *Plan
 	Grants        []GrantResult
-	Fingerprint   string // of the functions now
 	Waited        bool   // another bootstrap held the install lock
 }
 
@@ -165,8 +164,11 @@ func look(ctx context.Context, tx pgx.Tx, s *state, p *Plan, provisioner Provisi
 }
 
 func report(s *state, p *Plan) *Report {
-	r := &Report{Database: s.Database, ServerVersion: s.ServerVersion, InRecovery: s.InRecovery, Plan: p, Fingerprint: fingerprint(s.Functions)}
+	r := &Report{Database: s.Database, ServerVersion: s.ServerVersion, InRecovery: s.InRecovery, Plan: p}
 	for _, g := range s.Grants {
+		if s.Roles[g.To].Superuser {
+			continue // may do everything: a grant to it proves nothing
+		}
 		r.Grants = append(r.Grants, GrantResult{Role: g.Role, To: g.To, Effective: g.effective()})
 	}
 	switch {

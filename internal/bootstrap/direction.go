@@ -31,11 +31,14 @@ func decide(s *state, f File, functions map[string][]string, o Options) verdict 
 			Hint("update it as an extension: ALTER EXTENSION %s UPDATE;", quoteIdent(s.Schema.Extension)))
 	}
 	p, _ := parseProvenance(s.Schema.Comment)
+	v := verdict{drift: compare(functions, s.Functions)}
 	live := fingerprint(s.Functions)
-	v := verdict{from: version(s, p, live), drift: compare(functions, s.Functions)}
 	if v.drift.equal() {
-		return v.sameBodies(s, p, f, functions, o)
+		live = fingerprint(ownFunctions(functions, s.Functions))
+		v.from = version(s, p, live)
+		return v.sameBodies(s, p, f, live, o)
 	}
+	v.from = version(s, p, live)
 	known, isKnown := releaseByFingerprint(live)
 	confirmed := p != nil && p.Fingerprint == live
 	from := known.tag
@@ -79,14 +82,14 @@ func (v verdict) refuse(err *fault.Error) verdict {
 
 // sameBodies is the usual case: nothing to install. What a body does not show,
 // such as SECURITY DEFINER, is proved where the right fingerprint is known.
-func (v verdict) sameBodies(s *state, p *provenance, f File, functions map[string][]string, o Options) verdict {
+func (v verdict) sameBodies(s *state, p *provenance, f File, live string, o Options) verdict {
 	want := ""
 	if r, ok := releaseByFile(f.SHA256); ok {
 		want = r.fingerprint
 	} else if p != nil && p.SHA256 == f.SHA256 {
 		want = p.Fingerprint
 	}
-	if want == "" || want == fingerprint(ownFunctions(functions, s.Functions)) {
+	if want == "" || want == live {
 		v.install = o.Reinstall
 		return v
 	}
@@ -166,7 +169,7 @@ func (v verdict) changedSince(s *state, from string, o Options) verdict {
 		v.install = true
 		return v
 	}
-	return v.refuse(fault.New(fault.Policy, "functions in database %q were changed after %s was installed; an upgrade would drop these changes", s.Database, from).
+	return v.refuse(fault.New(fault.Policy, "functions in database %q were changed or added after %s was installed, and an upgrade could drop that", s.Database, from).
 		Hint("vendor %s again and run pgque-vendor bootstrap --check to see which", from).
 		Hint("pgque-vendor bootstrap --reinstall   to upgrade anyway"))
 }

@@ -43,7 +43,7 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	if plan.Empty() {
 		return r, nil
 	}
-	if err := carryOut(ctx, tx, s, plan, f, o); err != nil {
+	if err := carryOut(ctx, tx, s, plan, f, functions, o); err != nil {
 		return r, err
 	}
 	if err := prove(ctx, tx, r, f, functions, o); err != nil {
@@ -59,7 +59,7 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 
 // carryOut runs the plan. Roles, rights and grants are the login's to give;
 // everything in the schema belongs to the owner, so the owner makes it.
-func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Options) error {
+func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, functions map[string][]string, o Options) error {
 	if err := execAll(ctx, tx, p.Before); err != nil {
 		return err
 	}
@@ -83,7 +83,10 @@ func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Optio
 		}
 	}
 	if p.Install {
-		if err := runFile(ctx, tx, p, s, f, o); err != nil {
+		if err := runFile(ctx, tx, s, f); err != nil {
+			return err
+		}
+		if err := record(ctx, tx, p, s, f, functions, o); err != nil {
 			return err
 		}
 	}
@@ -116,7 +119,7 @@ func (p *Plan) become(ctx context.Context, tx pgx.Tx) error {
 // runFile sends the whole file as one message. It is not split: it has a
 // "commit" inside a procedure and nested dollar quotes, and a splitter that is
 // wrong once installs half a file.
-func runFile(ctx context.Context, tx pgx.Tx, p *Plan, s *state, f File, o Options) error {
+func runFile(ctx context.Context, tx pgx.Tx, s *state, f File) error {
 	if err := checkData(ctx, tx, s); err != nil {
 		return err
 	}
@@ -130,6 +133,11 @@ func runFile(ctx context.Context, tx pgx.Tx, p *Plan, s *state, f File, o Option
 	if err := results.Close(); err != nil {
 		return &fileError{err: err, completed: completed}
 	}
+	return nil
+}
+
+// record writes the provenance of the install that has just been made.
+func record(ctx context.Context, tx pgx.Tx, p *Plan, s *state, f File, functions map[string][]string, o Options) error {
 	after, err := probe(ctx, tx, p.Owner, nil)
 	if err != nil {
 		return err
@@ -138,7 +146,7 @@ func runFile(ctx context.Context, tx pgx.Tx, p *Plan, s *state, f File, o Option
 	if s.Schema != nil {
 		_, rest = parseProvenance(s.Schema.Comment)
 	}
-	_, err = tx.Exec(ctx, commentSQL(f.provenance(fingerprint(after.Functions), o.Tool), rest))
+	_, err = tx.Exec(ctx, commentSQL(f.provenance(fingerprint(ownFunctions(functions, after.Functions)), o.Tool), rest))
 	return err
 }
 
@@ -222,7 +230,7 @@ func settle(ctx context.Context, dial Dial, r *Report, f File, o Options, lost e
 		return r, unknown
 	}
 	if now.Plan.Refusal == nil && now.Plan.Empty() {
-		r.Grants, r.Fingerprint = now.Grants, now.Fingerprint
+		r.Grants = now.Grants
 		o.say("the answer to COMMIT was lost; the database has it")
 		return r, nil
 	}

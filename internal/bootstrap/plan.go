@@ -86,11 +86,11 @@ func makePlan(s *state, f File, functions map[string][]string, o Options) *Plan 
 		p.planOwner(s)
 		p.planRoles(s, f)
 	}
-	p.planStrays(s)
+	p.planStrays(s, functions)
 	if v.drifted && !v.install {
 		p.warn("functions differ from the file and stay (--allow-drift): %s", strings.Join(p.Drift, "; "))
 	} else {
-		p.planProvenance(s, f, o)
+		p.planProvenance(s, f, functions, o)
 	}
 	if len(p.Extra) > 0 {
 		p.warn("schema pgque has functions that the file does not have: %s", strings.Join(p.Extra, ", "))
@@ -135,12 +135,12 @@ func (p *Plan) canActAsOwner(s *state) bool {
 
 // planProvenance records what the database has, or is about to have. A login
 // that cannot act as the owner leaves it: knowing is better, but not needed.
-func (p *Plan) planProvenance(s *state, f File, o Options) {
+func (p *Plan) planProvenance(s *state, f File, functions map[string][]string, o Options) {
 	if p.Install {
 		return // the comment needs the new fingerprint: install writes it
 	}
 	now, rest := parseProvenance(s.Schema.Comment)
-	want := f.provenance(fingerprint(s.Functions), o.Tool)
+	want := f.provenance(fingerprint(ownFunctions(functions, s.Functions)), o.Tool)
 	if now != nil && now.sameInstall(want) || !p.canActAsOwner(s) || s.InRecovery {
 		return
 	}

@@ -20,8 +20,7 @@ func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[stri
 	if misses := postconditions(s, r.Plan, f, functions, o); len(misses) > 0 {
 		return fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
 	}
-	after := report(s, r.Plan)
-	r.Grants, r.Fingerprint = after.Grants, after.Fingerprint
+	r.Grants = report(s, r.Plan).Grants
 	switch {
 	case r.Plan.Upgrade:
 		r.Action = Upgraded
@@ -50,6 +49,9 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string, o 
 		}
 		var public []string
 		for _, fn := range s.Functions {
+			if len(functions[fn.Name]) == 0 {
+				continue // not the file's
+			}
 			if fn.Owner != s.Schema.Owner {
 				miss("%s is owned by %q, not %q", fn, fn.Owner, s.Schema.Owner)
 			}

@@ -157,13 +157,13 @@ func (p *Plan) planSiblings(s *state, f File) {
 
 // planStrays mends split ownership: functions that a superuser's rerun of the
 // file left with another owner than the schema has.
-func (p *Plan) planStrays(s *state) {
+func (p *Plan) planStrays(s *state, functions map[string][]string) {
 	if s.Schema == nil {
 		return
 	}
 	var lines []string
 	for _, f := range s.Functions {
-		if f.Owner != s.Schema.Owner {
+		if f.Owner != s.Schema.Owner && len(functions[f.Name]) > 0 {
 			kind := "FUNCTION"
 			if f.Procedure {
 				kind = "PROCEDURE"

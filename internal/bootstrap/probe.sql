@@ -1,3 +1,4 @@
+-- ASCII only: the database may not be UTF-8, and then the query must still get there.
 -- Everything that bootstrap has to know of a database, as one document. It
 -- reads catalogs only: no transaction id, no lock beyond AccessShare, and any
 -- login that may connect may run it. search_path is '' (the transaction's
@@ -5,7 +6,7 @@
 --
 -- $1 the role that is to own a new install
 -- $2 the roles to look at
--- $3 the grants wanted: [{"to": role, "role": group, "calls": [signature, …]}, …]
+-- $3 the grants wanted: [{"to": role, "role": group, "calls": [signature, ...]}, ...]
 with server as (
     select current_setting('server_version_num')::int as num
 ), schema as (

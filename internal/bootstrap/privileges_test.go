@@ -1,0 +1,261 @@
+package bootstrap
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/pgtest"
+)
+
+// Who may install, and what is missing where somebody may not. Each case runs
+// on one cluster whose roles are forgotten in between (B033, B034).
+func TestWhoMayInstall(t *testing.T) {
+	pg := newCluster(t)
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		f := fileOf(v)
+		version16 := serverVersion(t, pg) >= 160000
+
+		t.Run("owner of the database with CREATEROLE", func(t *testing.T) {
+			rds := pg.Role(t, "createrole")
+			db := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: rds})
+			defer forget(t, db)
+			app := db.Role(t)
+			r := mustBootstrap(t, db.URLAs(rds), f, Options{Grants: admin(app)})
+			if r.Plan.Owner != DefaultOwner {
+				t.Errorf("owner %q", r.Plan.Owner)
+			}
+			worksAsApp(t, db, app)
+			if r := mustBootstrap(t, db.URLAs(rds), f, Options{Grants: admin(app)}); !r.Plan.Empty() {
+				t.Errorf("again: %q", r.Plan.Lines(f))
+			}
+			mustBootstrap(t, db.URLAs(rds), f, Options{Reinstall: true, Grants: admin(app)})
+			worksAsApp(t, db, app)
+			// A superuser's run keeps the owner; after it the owner's login still can.
+			mustBootstrap(t, db.URL, f, Options{Reinstall: true})
+			mustBootstrap(t, db.URLAs(rds), f, Options{Reinstall: true})
+			// No grant flag: the login itself gets it.
+			mustBootstrap(t, db.URLAs(rds), f, Options{GrantSelf: true})
+			worksAsApp(t, db, rds)
+			if version16 {
+				if got := db.Value(t, fmt.Sprintf(`select bool_or(inherit_option)::text from pg_auth_members
+					where roleid = '%s'::regrole and member = '"%s"'::regrole`, DefaultOwner, rds)); got != "false" {
+					t.Errorf("the login inherits from %s: %s", DefaultOwner, got)
+				}
+			}
+		})
+
+		t.Run("login with nothing", func(t *testing.T) {
+			mig := pg.Role(t)
+			db := pg.Database(t)
+			_, err := bootstrapAs(t, db.URLAs(mig), f, Options{Grants: admin(mig)})
+			wantRefusal(t, err, fault.Policy,
+				`CREATE ROLE "pgque_owner" NOLOGIN`, `GRANT CREATE, TEMP ON DATABASE`, `--owner CURRENT_USER`,
+				`CREATE ROLE "pgque_reader"`, `CREATE ROLE "pgque_admin"`, `GRANT "pgque_writer" TO "pgque_admin"`)
+			if n := db.Value(t, "select count(*) from pg_roles where rolname like 'pgque%'"); n != "0" {
+				t.Errorf("%s roles were made", n)
+			}
+		})
+
+		// The DBA's way out: everything made beforehand, nothing granted to the
+		// login but the owner.
+		t.Run("login with a prepared owner", func(t *testing.T) {
+			mig := pg.Role(t)
+			db := pg.Database(t)
+			defer forget(t, db)
+			app := db.Role(t)
+			_, err := bootstrapAs(t, db.URLAs(mig), f, Options{Grants: admin(app)})
+			if err == nil {
+				t.Fatal("it was not refused")
+			}
+			// What the refusal says is enough: run it, and it works.
+			for _, hint := range hintsOf(err) {
+				sql, _, _ := strings.Cut(hint, "   --")
+				db.Exec(t, sql)
+			}
+			mustBootstrap(t, db.URLAs(mig), f, Options{Grants: admin(app)})
+			worksAsApp(t, db, app)
+		})
+
+		t.Run("owner CURRENT_USER without CREATEROLE", func(t *testing.T) {
+			mig := pg.Role(t)
+			db := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: mig})
+			defer forget(t, db)
+			db.Exec(t, "create role pgque_reader; create role pgque_writer; create role pgque_admin; grant pgque_reader, pgque_writer to pgque_admin")
+			db.Exec(t, fmt.Sprintf(`grant pgque_admin to "%s" with admin option`, mig))
+			r := mustBootstrap(t, db.URLAs(mig), f, Options{Owner: "CURRENT_USER", GrantSelf: true})
+			if r.Plan.Owner != mig {
+				t.Errorf("owner %q, want %q", r.Plan.Owner, mig)
+			}
+			worksAsApp(t, db, mig)
+		})
+
+		t.Run("roles without memberships", func(t *testing.T) {
+			rds := pg.Role(t, "createrole")
+			db := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: rds})
+			defer forget(t, db)
+			db.Exec(t, "create role pgque_reader; create role pgque_writer; create role pgque_admin")
+			_, err := bootstrapAs(t, db.URLAs(rds), f, Options{})
+			if version16 {
+				wantRefusal(t, err, fault.Policy, `GRANT "pgque_reader" TO "pgque_admin";`, `GRANT "pgque_writer" TO "pgque_admin";`)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+
+		t.Run("no CREATE on the database", func(t *testing.T) {
+			mig := pg.Role(t, "createrole")
+			db := pg.Database(t)
+			defer forget(t, db)
+			_, err := bootstrapAs(t, db.URLAs(mig), f, Options{})
+			wantRefusal(t, err, fault.Policy, "GRANT CREATE ON DATABASE", "superuser")
+			db.Exec(t, fmt.Sprintf(`revoke temp on database "%s" from public`, db.Name))
+			_, err = bootstrapAs(t, db.URLAs(mig), f, Options{})
+			wantRefusal(t, err, fault.Policy, "GRANT CREATE, TEMP ON DATABASE")
+			db.Exec(t, fmt.Sprintf(`grant create, temp on database "%s" to "%s" with grant option`, db.Name, mig))
+			mustBootstrap(t, db.URLAs(mig), f, Options{})
+		})
+
+		t.Run("second database of another CREATEROLE login", func(t *testing.T) {
+			one, two := pg.Role(t, "createrole"), pg.Role(t, "createrole")
+			a := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: one})
+			b := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: two})
+			defer forget(t, a, b)
+			app := b.Role(t)
+			mustBootstrap(t, a.URLAs(one), f, Options{})
+			_, err := bootstrapAs(t, b.URLAs(two), f, Options{Grants: admin(app)})
+			if version16 {
+				wantRefusal(t, err, fault.Policy, `GRANT "pgque_owner" TO`, `GRANT "pgque_admin" TO`)
+				b.Exec(t, fmt.Sprintf(`grant pgque_owner to "%s"; grant pgque_admin to "%s"`, two, app))
+				mustBootstrap(t, b.URLAs(two), f, Options{Grants: admin(app)})
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			worksAsApp(t, b, app)
+		})
+
+		t.Run("schema of somebody else", func(t *testing.T) {
+			db := pg.Database(t)
+			defer forget(t, db)
+			mig := db.Role(t, "createrole")
+			db.Install(t, v)
+			if r := mustBootstrap(t, db.URLAs(mig), f, Options{}); r.Action != Unchanged {
+				t.Errorf("the same version already: %q", r.Action)
+			}
+			_, err := bootstrapAs(t, db.URLAs(mig), f, Options{Reinstall: true})
+			wantRefusal(t, err, fault.Policy, `owner is "postgres"`)
+		})
+
+		t.Run("roles that are too strong", func(t *testing.T) {
+			db := pg.Database(t)
+			defer forget(t, db)
+			db.Exec(t, "create role pgque_admin superuser login")
+			_, err := bootstrapAs(t, db.URL, f, Options{})
+			wantRefusal(t, err, fault.Policy, `ALTER ROLE "pgque_admin" NOSUPERUSER`)
+		})
+	})
+}
+
+func serverVersion(t testing.TB, pg *pgtest.Postgres) int {
+	t.Helper()
+	var n int
+	if err := pg.Connect(t).QueryRow(t.Context(), "select current_setting('server_version_num')::int").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestGrants(t *testing.T) {
+	f := fileOf(pgtest.Standin())
+	db := pgtest.Database(t)
+	mustBootstrap(t, db.URL, f, Options{})
+	version16 := serverVersion(t, db.Server) >= 160000
+
+	t.Run("NOINHERIT", func(t *testing.T) {
+		app := db.Role(t, "noinherit")
+		_, err := bootstrapAs(t, db.URL, f, Options{Grants: admin(app)})
+		if version16 {
+			if err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			wantRefusal(t, err, fault.Policy, "NOINHERIT", "ALTER ROLE", "INHERIT;")
+			db.Exec(t, fmt.Sprintf(`alter role "%s" inherit`, app))
+			mustBootstrap(t, db.URL, f, Options{Grants: admin(app)})
+		}
+		worksAsApp(t, db, app)
+	})
+	t.Run("NOINHERIT that looks granted", func(t *testing.T) {
+		app := db.Role(t, "noinherit")
+		db.Exec(t, fmt.Sprintf(`grant pgque_admin to "%s"`, app))
+		r, err := bootstrapAs(t, db.URL, f, Options{Grants: admin(app)})
+		if !version16 {
+			wantRefusal(t, err, fault.Policy, "NOINHERIT")
+			return
+		}
+		if err != nil || !r.Grants[0].Effective {
+			t.Fatalf("%v %+v", err, r)
+		}
+		worksAsApp(t, db, app)
+	})
+	t.Run("writer and reader", func(t *testing.T) {
+		w, r := db.Role(t), db.Role(t)
+		report := mustBootstrap(t, db.URL, f, Options{Grants: []Grant{{Role: Writer, To: w}, {Role: Reader, To: r}}})
+		if len(report.Grants) != 2 || !report.Grants[0].Effective || !report.Grants[1].Effective {
+			t.Errorf("%+v", report.Grants)
+		}
+		if got := db.Value(t, fmt.Sprintf(`select has_function_privilege('%s', 'pgque.ack(bigint)', 'execute')::text`, w)); got != "false" {
+			t.Error("a writer can ack")
+		}
+	})
+	t.Run("odd names", func(t *testing.T) {
+		db.Exec(t, `create role "Über ""app""; drop"`)
+		defer db.Exec(t, `drop role "Über ""app""; drop"`)
+		if r := mustBootstrap(t, db.URL, f, Options{Grants: admin(`Über "app"; drop`)}); !r.Grants[0].Effective {
+			t.Errorf("%+v", r.Grants)
+		}
+	})
+	t.Run("all that is missing at once", func(t *testing.T) {
+		_, err := bootstrapAs(t, db.URL, f, Options{Grants: append(admin("nobody one"), admin("PUBLIC")...)})
+		wantRefusal(t, err, fault.Policy, "2 things are missing", `CREATE ROLE "nobody one"`, `CREATE ROLE "PUBLIC"`)
+	})
+	t.Run("a role above", func(t *testing.T) {
+		above := db.Role(t)
+		db.Exec(t, fmt.Sprintf(`grant "%s" to pgque_admin`, above))
+		_, err := bootstrapAs(t, db.URL, f, Options{Grants: admin(above)})
+		wantRefusal(t, err, fault.Policy, "is itself a member of", "REVOKE")
+	})
+	t.Run("a right that was taken away", func(t *testing.T) {
+		app := db.Role(t)
+		mustBootstrap(t, db.URL, f, Options{Grants: admin(app)})
+		db.Exec(t, "revoke execute on function pgque.ticker() from pgque_admin")
+		_, err := bootstrapAs(t, db.URL, f, Options{Grants: admin(app)})
+		wantRefusal(t, err, fault.Policy, "pgque.ticker()", "--reinstall")
+		mustBootstrap(t, db.URL, f, Options{Grants: admin(app), Reinstall: true})
+	})
+}
+
+// A superuser's rerun of the file by hand leaves functions that are not the
+// owner's: pgque_admin could become superuser through them.
+func TestSplitOwnership(t *testing.T) {
+	pg := newCluster(t)
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		f := fileOf(v)
+		rds := pg.Role(t, "createrole")
+		db := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: rds})
+		defer forget(t, db)
+		mustBootstrap(t, db.URLAs(rds), f, Options{})
+		db.Exec(t, "alter function pgque.ticker() owner to postgres; alter function pgque.force_tick(text) owner to postgres; alter table pgque.queue owner to postgres; alter type pgque.message owner to postgres")
+
+		_, err := bootstrapAs(t, db.URLAs(rds), f, Options{})
+		wantRefusal(t, err, fault.Policy, "4 objects", `ALTER FUNCTION pgque."ticker"() OWNER TO "pgque_owner";`, `ALTER TABLE pgque."queue" OWNER TO "pgque_owner";`, `ALTER TYPE pgque."message" OWNER TO`)
+		r := mustBootstrap(t, db.URL, f, Options{})
+		if r.Action != Unchanged || len(r.Plan.Moves) != 4 {
+			t.Errorf("%q, moves %q", r.Action, r.Plan.Moves)
+		}
+		if r := mustBootstrap(t, db.URLAs(rds), f, Options{}); !r.Plan.Empty() {
+			t.Errorf("plan %q", r.Plan.Lines(f))
+		}
+	})
+}

@@ -1,0 +1,403 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/pgtest"
+)
+
+// Databases that are refused before any DDL (B016).
+func TestUnsuitableDatabases(t *testing.T) {
+	f := fileOf(pgtest.Standin())
+	for _, encoding := range []string{"LATIN1", "SQL_ASCII", "EUC_JP"} {
+		t.Run(encoding, func(t *testing.T) {
+			db := pgtest.Server(t).DatabaseWith(t, pgtest.DatabaseOptions{Encoding: encoding})
+			_, err := bootstrapAs(t, db.URL, f, Options{})
+			wantRefusal(t, err, fault.Policy, encoding, "ENCODING 'UTF8'")
+		})
+	}
+	t.Run("template", func(t *testing.T) {
+		db := pgtest.Database(t)
+		conn := pgtest.Server(t).Connect(t)
+		if _, err := conn.Exec(t.Context(), fmt.Sprintf(`alter database "%s" is_template true`, db.Name)); err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Exec(t.Context(), fmt.Sprintf(`alter database "%s" is_template false`, db.Name))
+		_, err := bootstrapAs(t, db.URL, f, Options{})
+		wantRefusal(t, err, fault.Policy, "template")
+	})
+	t.Run("foreign schema", func(t *testing.T) {
+		db := pgtest.Database(t)
+		db.Exec(t, "create schema pgque; create table pgque.queue (id int); create function pgque.send() returns int language sql as 'select 1'")
+		_, err := bootstrapAs(t, db.URL, f, Options{})
+		wantRefusal(t, err, fault.Policy, "no PgQue that this program knows")
+		_, err = bootstrapAs(t, db.URL, f, Options{Reinstall: true})
+		wantRefusal(t, err, fault.Policy, "no PgQue that this program knows")
+	})
+	t.Run("empty schema", func(t *testing.T) {
+		db := pgtest.Database(t)
+		db.Exec(t, "create schema pgque")
+		if r := mustBootstrap(t, db.URL, f, Options{}); r.Action != Installed || r.Plan.Owner != "postgres" {
+			t.Errorf("%q, owner %q", r.Action, r.Plan.Owner)
+		}
+	})
+	t.Run("extension", func(t *testing.T) {
+		db := pgtest.Database(t)
+		// What pg_tle does: the schema is a member of an extension.
+		db.Exec(t, "create schema pgque; create function pgque.version() returns text language sql as $$ select 'x' $$; alter extension plpgsql add function pgque.version()")
+		_, err := bootstrapAs(t, db.URL, f, Options{Reinstall: true})
+		wantRefusal(t, err, fault.Policy, `extension "plpgsql"`, "ALTER EXTENSION")
+	})
+}
+
+// Settings of a role or a database that would bend the install (B081).
+func TestSettingsOfTheLogin(t *testing.T) {
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		db := pgtest.Database(t)
+		db.Exec(t, "create schema hostile; create function hostile.current_database() returns name language sql as $$ select 'x'::name $$")
+		for _, setting := range []string{
+			"statement_timeout = '20ms'",
+			"lock_timeout = '1ms'",
+			"default_transaction_isolation = 'repeatable read'",
+			"idle_in_transaction_session_timeout = '50ms'",
+			"search_path = 'hostile, pg_catalog'",
+			"standard_conforming_strings = off",
+			"client_encoding = 'LATIN1'",
+			"check_function_bodies = off",
+			"default_tablespace = 'pg_default'",
+			"row_security = off",
+			"plpgsql.extra_errors = 'all'",
+			"default_transaction_read_only = on", // the last: it binds the connections that set these, too
+		} {
+			db.Exec(t, fmt.Sprintf(`alter database "%s" set %s`, db.Name, setting))
+		}
+		f := fileOf(v)
+		mustBootstrap(t, db.URL, f, Options{})
+		if r := mustBootstrap(t, db.URL, f, Options{}); r.Action != Unchanged || !r.Plan.Empty() {
+			t.Errorf("again: %q %q", r.Action, r.Plan.Lines(f))
+		}
+	})
+	t.Run("transaction_timeout", func(t *testing.T) {
+		if serverVersion(t, pgtest.Server(t)) < 170000 {
+			t.Skip("the setting is PostgreSQL 17's")
+		}
+		db := pgtest.Database(t)
+		db.Exec(t, fmt.Sprintf(`alter database "%s" set transaction_timeout = '30ms'`, db.Name))
+		mustBootstrap(t, db.URL, fileOf(pgtest.Standin()), Options{})
+	})
+}
+
+// A login that ALTER ROLE … SET role turns into another one.
+func TestLoginWithARoleSet(t *testing.T) {
+	db := pgtest.Database(t)
+	group, login := db.Role(t, "createrole"), db.Role(t)
+	db.Exec(t, fmt.Sprintf(`grant "%[1]s" to "%[2]s"; alter role "%[2]s" set role = "%[1]s"; grant create, temp on database "%[3]s" to "%[1]s" with grant option`, group, login, db.Name))
+	f := fileOf(pgtest.Standin())
+	// On a shared cluster the group administers no role that another one made.
+	db.Exec(t, fmt.Sprintf(`do $$ begin create role pgque_owner; exception when duplicate_object then null; end $$; grant pgque_owner to "%s"; grant pgque_owner to "%s"`, group, login))
+	mustBootstrap(t, db.URLAs(login), f, Options{})
+	if r := mustBootstrap(t, db.URLAs(login), f, Options{Reinstall: true}); r.Action != Installed {
+		t.Errorf("%q", r.Action)
+	}
+}
+
+// Eight at once on one fresh database, and on eight databases of one fresh
+// cluster: all end well, one installs (B035).
+func TestEightAtOnce(t *testing.T) {
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		pg := newCluster(t)
+		f := fileOf(v)
+		app := pg.Role(t)
+		together := func(urls []string) map[Action]int {
+			t.Helper()
+			actions := make(map[Action]int)
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for _, url := range urls {
+				wg.Go(func() {
+					r, err := bootstrapAs(t, url, f, Options{Grants: admin(app)})
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						t.Errorf("bootstrap: %v", err)
+						return
+					}
+					actions[r.Action]++
+				})
+			}
+			wg.Wait()
+			return actions
+		}
+		var eight []*pgtest.DB
+		var urls []string
+		for range 8 {
+			db := pg.Database(t)
+			eight = append(eight, db)
+			urls = append(urls, db.URL)
+		}
+		if got := together(urls); got[Installed] != 8 {
+			t.Errorf("on eight databases: %v", got)
+		}
+		for _, db := range eight {
+			worksAsApp(t, db, app)
+		}
+		forget(t, eight...)
+		db := pg.Database(t)
+		one := make([]string, 8)
+		for i := range one {
+			one[i] = db.URL
+		}
+		if got := together(one); got[Installed] != 1 || got[Unchanged] != 7 {
+			t.Errorf("on one database: %v", got)
+		}
+	})
+}
+
+// PgBouncer in transaction mode: no start-up parameters, no session state (B053, B054).
+func TestThroughPgBouncer(t *testing.T) {
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		db := pgtest.Database(t)
+		url := pgtest.Bouncer(t, db, "transaction")
+		f := fileOf(v)
+		app := db.Role(t)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := bootstrapAs(t, url, f, Options{Grants: admin(app)}); err != nil {
+					t.Errorf("bootstrap: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		mustBootstrap(t, url, f, Options{Reinstall: true})
+		worksAsApp(t, db, app)
+		// Nothing stays in the server's session for the next client.
+		conn, err := dialer(url)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		var left string
+		err = conn.QueryRow(t.Context(), `select current_user || ' ' || current_setting('statement_timeout') || ' ' || current_setting('search_path') || ' ' ||
+			(select count(*) from pg_locks where locktype = 'advisory')`, pgx.QueryExecModeExec).Scan(&left)
+		if err != nil || left != `postgres 0 "$user", public 0` {
+			t.Errorf("left in the session: %q, %v", left, err)
+		}
+	})
+}
+
+// On a standby a run that has nothing to do succeeds; one that has work says
+// that it is a standby (B082).
+func TestStandby(t *testing.T) {
+	pg := newCluster(t)
+	f := fileOf(pgtest.Standin())
+	installed, empty := pg.Database(t), pg.Database(t)
+	mustBootstrap(t, installed.URL, f, Options{})
+	standby := pg.Standby(t)
+	pg.CatchUp(t, standby)
+	if r := mustBootstrap(t, standby.URL(installed.Name, ""), f, Options{}); r.Action != Unchanged || !r.InRecovery {
+		t.Errorf("%q, in recovery %v", r.Action, r.InRecovery)
+	}
+	_, err := bootstrapAs(t, standby.URL(empty.Name, ""), f, Options{})
+	wantRefusal(t, err, fault.Database, "standby", "in recovery")
+}
+
+// A lock that somebody holds: named at once, waited for, never for ever (B040, B083).
+func TestLocks(t *testing.T) {
+	f := fileOf(pgtest.Standin())
+	within := func(url string, limit time.Duration, o Options) (string, error) {
+		var mu sync.Mutex
+		var said strings.Builder
+		o.Say = func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(&said, format+"\n", args...)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		_, err := Run(ctx, dialer(url), f, o)
+		mu.Lock()
+		defer mu.Unlock()
+		return said.String(), err
+	}
+	t.Run("install lock", func(t *testing.T) {
+		db := pgtest.Database(t)
+		holder := db.Connect(t)
+		if _, err := holder.Exec(t.Context(), "set application_name = 'somebody'"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.Exec(t.Context(), fmt.Sprintf("select pg_advisory_lock(%d)", lockKey)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		said, err := within(db.URL, time.Second, Options{LockTimeout: 100 * time.Millisecond})
+		wantRefusal(t, err, fault.Database, fmt.Sprintf("pid %d (somebody", holder.PgConn().PID()))
+		if !strings.Contains(said, "waiting for the install lock, held by pid") || time.Since(start) > 10*time.Second {
+			t.Errorf("after %s: %q", time.Since(start), said)
+		}
+		if n := db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'"); n != "0" {
+			t.Error("something was installed")
+		}
+	})
+	t.Run("table", func(t *testing.T) {
+		db := pgtest.Database(t)
+		mustBootstrap(t, db.URL, f, Options{})
+		holder := db.Connect(t)
+		tx, err := holder.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "select from pgque.subscription"); err != nil {
+			t.Fatal(err)
+		}
+		said, err := within(db.URL, 2*time.Second, Options{Reinstall: true, LockTimeout: 100 * time.Millisecond})
+		pid := fmt.Sprintf("pid %d", holder.PgConn().PID())
+		wantRefusal(t, err, fault.Database, pid)
+		if strings.Count(said, pid) < 2 {
+			t.Errorf("said %q", said)
+		}
+		tx.Rollback(t.Context())
+		mustBootstrap(t, db.URL, f, Options{Reinstall: true, LockTimeout: 100 * time.Millisecond})
+	})
+}
+
+// Interrupted in the middle: nothing is left, and the error is the signal's.
+func TestInterrupted(t *testing.T) {
+	f := fileOf(pgtest.Standin())
+	db := pgtest.Database(t)
+	errSignal := errors.New("interrupted")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	_, err := Run(ctx, dialer(db.URL), f, Options{beforeCommit: func(ctx context.Context, tx pgx.Tx) error {
+		cancel(errSignal)
+		_, err := tx.Exec(ctx, "select pg_sleep(60)")
+		return err
+	}})
+	if !errors.Is(err, errSignal) {
+		t.Errorf("error %v, want the signal", err)
+	}
+	if n := db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'"); n != "0" {
+		t.Error("something was left behind")
+	}
+	// The server has ended the transaction before the run returned, so a next
+	// run does not wait for its locks.
+	if n := db.Value(t, "select count(*) from pg_locks where locktype = 'advisory' and granted and database = (select oid from pg_database where datname = current_database())"); n != "0" {
+		t.Error("the install lock is still held")
+	}
+}
+
+// A server that goes away during the install, and comes back.
+func TestServerRestartsDuringInstall(t *testing.T) {
+	pg := newCluster(t)
+	db := pg.Database(t)
+	f := fileOf(pgtest.Standin())
+	restarted := false
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dial := func(ctx context.Context) (*pgx.Conn, error) {
+		for {
+			conn, err := dialer(db.URL)(ctx)
+			if err == nil || ctx.Err() != nil {
+				return conn, err
+			}
+		}
+	}
+	r, err := Run(ctx, dial, f, Options{LockTimeout: time.Second, beforeCommit: func(ctx context.Context, tx pgx.Tx) error {
+		if restarted {
+			return nil
+		}
+		restarted = true
+		pg.Stop(t, "immediate")
+		pg.Start(t)
+		_, err := tx.Exec(ctx, "select 1")
+		return err
+	}})
+	if err != nil || r.Action != Installed {
+		t.Fatalf("%v %+v", err, r)
+	}
+}
+
+// The answer to COMMIT is lost: the database is asked what became of it.
+func TestLostCommit(t *testing.T) {
+	f := fileOf(pgtest.Standin())
+	lose := func(t *testing.T, db *pgtest.DB, direction pgtest.Direction, dialAgain bool) (*Report, error) {
+		proxy := pgtest.Proxy(t, db.Server.Address())
+		first := true
+		dial := func(ctx context.Context) (*pgx.Conn, error) {
+			if first {
+				first = false
+				return dialer(proxy.URL(t, db.URL))(ctx)
+			}
+			if !dialAgain {
+				return nil, errors.New("no server")
+			}
+			return dialer(db.URL)(ctx)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return Run(ctx, dial, f, Options{LockTimeout: time.Second, beforeCommit: func(ctx context.Context, tx pgx.Tx) error {
+			if proxy.Conns() == 0 {
+				return nil // the second try goes directly
+			}
+			proxy.Silence(direction)
+			go func() {
+				deadline := time.Now().Add(10 * time.Second)
+				for direction == pgtest.ToClient && time.Now().Before(deadline) && db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'") == "0" {
+					time.Sleep(5 * time.Millisecond)
+				}
+				proxy.CutAll()
+			}()
+			return nil
+		}})
+	}
+	t.Run("committed", func(t *testing.T) {
+		db := pgtest.Database(t)
+		r, err := lose(t, db, pgtest.ToClient, true)
+		if err != nil || r.Action != Installed {
+			t.Fatalf("%v %+v", err, r)
+		}
+	})
+	t.Run("not committed", func(t *testing.T) {
+		db := pgtest.Database(t)
+		r, err := lose(t, db, pgtest.ToServer, true)
+		if err != nil || r.Action != Installed {
+			t.Fatalf("%v %+v", err, r)
+		}
+	})
+	t.Run("unknown", func(t *testing.T) {
+		db := pgtest.Database(t)
+		_, err := lose(t, db, pgtest.ToClient, false)
+		wantRefusal(t, err, fault.SQL, "unknown", "bootstrap --check")
+	})
+}
+
+// A view on a function that the file drops: explained, rolled back, not retried.
+func TestDependentView(t *testing.T) {
+	v := pgtest.Real(t, "v0.2.0")
+	db := pgtest.Database(t)
+	f := fileOf(v)
+	mustBootstrap(t, db.URL, f, Options{})
+	db.Exec(t, "create schema app; create view app.q as select * from pgque.get_queue_info()")
+	_, err := bootstrapAs(t, db.URL, f, Options{Reinstall: true})
+	wantRefusal(t, err, fault.SQL, "2BP01", "app.q", "pgque.sql:", "drop what depends on it")
+	if r := mustBootstrap(t, db.URL, f, Options{}); r.Action != Unchanged {
+		t.Errorf("%q", r.Action)
+	}
+}
+
+// An event trigger that forbids DDL speaks for itself.
+func TestEventTrigger(t *testing.T) {
+	db := pgtest.Database(t)
+	db.Exec(t, `create function public.no() returns event_trigger language plpgsql as $$ begin raise exception 'change freeze until Monday'; end $$;
+		create event trigger no on ddl_command_start execute function public.no()`)
+	_, err := bootstrapAs(t, db.URL, fileOf(pgtest.Standin()), Options{})
+	wantRefusal(t, err, fault.SQL, "change freeze until Monday")
+}
