@@ -279,7 +279,7 @@ func TestTerminatedConnections(t *testing.T) {
 	if err := r.end(5 * time.Second); err != nil {
 		t.Error(err)
 	}
-	if r.log.count("listening for ticks again") == 0 {
+	if r.log.count("listening again") == 0 {
 		t.Error("the listener did not say that it is back")
 	}
 }

@@ -1,0 +1,130 @@
+//go:build unix
+
+package events_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/events/eventstest"
+)
+
+// TestMain can be a consumer process instead of a test run: it prints what it
+// handles, so that a test can kill or stop it.
+func TestMain(m *testing.M) {
+	if url := os.Getenv("EVENTS_TEST_CONSUMER"); url != "" {
+		pool, err := pgxpool.New(context.Background(), url)
+		if err == nil {
+			c := handler(pool, events.ConsumerConfig{}, func(ctx context.Context, e *events.Event) error {
+				fmt.Println("handling", string(e.Payload))
+				select {
+				case <-ctx.Done():
+					fmt.Println("cancelled", string(e.Payload))
+				case <-time.After(time.Minute):
+				}
+				return nil
+			})
+			err = c.Run(context.Background())
+		}
+		fmt.Println("ended", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+type process struct {
+	cmd   *exec.Cmd
+	lines chan string
+}
+
+func startProcess(t *testing.T, url string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
+	p.cmd.Env = append(os.Environ(), "EVENTS_TEST_CONSUMER="+url)
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			p.lines <- s.Text()
+		}
+	}()
+	t.Cleanup(func() { _ = p.cmd.Process.Kill(); _ = p.cmd.Wait() })
+	return p
+}
+
+func (p *process) next(t *testing.T, within time.Duration) string {
+	t.Helper()
+	select {
+	case line := <-p.lines:
+		return line
+	case <-time.After(within):
+		t.Fatalf("the process said nothing within %s", within)
+		return ""
+	}
+}
+
+// Two processes, one consumer name: the second takes over when the first is
+// killed, and when it is stopped; when that one goes on, it settles nothing (B032).
+func TestProcesses(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			if signal == syscall.SIGSTOP && testing.Short() {
+				t.Skip("waits for the lease to run out")
+			}
+			t.Parallel()
+			db, pool := setUp(t, newest(t))
+			publish(t, pool, 3)
+			eventstest.Tick(t, pool, queue)
+			p := startProcess(t, db.URL)
+			if line := p.next(t, 20*time.Second); line != "handling 1" {
+				t.Fatal(line)
+			}
+			var got tally
+			second := start(t, pool, events.ConsumerConfig{}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
+			until(t, 10*time.Second, "standing by", func() bool { return second.log.count("standing by") == 1 })
+			if err := p.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now()
+			until(t, 20*time.Second, "take-over", func() bool { n, _ := got.count(); return n == 3 })
+			t.Logf("taken over after %s", time.Since(at).Round(100*time.Millisecond))
+			until(t, 5*time.Second, "ack", func() bool {
+				return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
+			})
+			if signal == syscall.SIGKILL {
+				return
+			}
+			if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if line := p.next(t, 10*time.Second); line != "cancelled 1" {
+				t.Errorf("after it went on, the process said %q", line)
+			}
+			if err := second.end(10 * time.Second); err != nil {
+				t.Error(err)
+			}
+			if n := value[int](t, pool, retries); n != 0 {
+				t.Errorf("%d retries", n)
+			}
+			if strings.Contains(second.log.String(), "stale") {
+				t.Error("the second found its batch acked by the first")
+			}
+		})
+	}
+}
