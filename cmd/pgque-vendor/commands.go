@@ -4,13 +4,12 @@ import "github.com/spf13/cobra"
 
 // commands lists every command in the order of the help.
 func commands(env *environment) []*cobra.Command {
-	return []*cobra.Command{
+	return append([]*cobra.Command{
 		newStatusCommand(env),
 		newListCommand(env),
 		newUpdateCommand(env),
 		newRestoreCommand(env),
 		newDiffCommand(env),
 		newBootstrapCommand(env),
-		newDocsCommand(env),
-	}
+	}, docsCommands(env)...)
 }

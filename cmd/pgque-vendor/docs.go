@@ -1,3 +1,5 @@
+//go:build docs
+
 package main
 
 import (
@@ -8,6 +10,13 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
+
+// docsCommands adds the command that writes the manual:
+//
+//	go run -tags docs ./cmd/pgque-vendor docs --man FOLDER
+func docsCommands(env *environment) []*cobra.Command {
+	return []*cobra.Command{newDocsCommand(env)}
+}
 
 // newDocsCommand writes the manual from the commands themselves, for releases
 // and for docs/reference.
