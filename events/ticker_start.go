@@ -67,7 +67,7 @@ func (t *Ticker) check(ctx context.Context) error {
 }
 
 func grantSQL(role, to string) string {
-	return fmt.Sprintf("grant %s to %s", role, pgx.Identifier{to}.Sanitize())
+	return fmt.Sprintf("grant %s to %s", role, quoteName(to))
 }
 
 // checkQueues refuses names in Queues that are no queue.
