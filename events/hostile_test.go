@@ -60,7 +60,7 @@ func TestBehindPgbouncer(t *testing.T) {
 	if a.active() && b.active() {
 		t.Error("both were active")
 	}
-	until(t, 10*time.Second, "polling is said", func() bool { return a.log.count("polling only") == 1 && b.log.count("polling for batches") == 1 })
+	until(t, 10*time.Second, "polling is said", func() bool { return a.log.count("polling only") == 1 && b.log.count("polling only") == 1 })
 	first, second := a, b
 	if b.active() {
 		first, second = b, a
