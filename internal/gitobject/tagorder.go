@@ -87,10 +87,9 @@ func compareVersions(a, b *semver.Version) int {
 
 // parseVersion returns nil for a name that is no whole semantic version.
 func parseVersion(name string) *semver.Version {
-	text := strings.TrimPrefix(name, "v")
-	v, err := semver.StrictNewVersion(text)
-	if err != nil || v.String() != text {
-		return nil // the library reads "1.2.3-" as 1.2.3; we don't
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(name, "v"))
+	if err != nil {
+		return nil
 	}
 	return v
 }

@@ -25,13 +25,13 @@ type gitProgram struct {
 // variables and the language of its messages. What is added says: read only
 // the named repository's configuration, take objects as they are stored
 // (replace refs would show others), ask nobody, lock nothing, and never fetch
-// an object that a partial clone lacks. GIT_NO_LAZY_FETCH does the last since
-// git 2.45; for older ones no transport is allowed, which stops the fetch
-// before it can run a program that the repository's configuration names.
+// an object that a partial clone lacks. GIT_NO_LAZY_FETCH does the last where
+// git knows it (2.45, and security releases of older lines); for the others no
+// transport is allowed, which stops the fetch before it can run a program that
+// the repository's configuration names.
 func cleanEnv(env []string) []string {
 	clean := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
-		name := strings.ToUpper(v)
-		return strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "LC_ALL=") || strings.HasPrefix(name, "LANGUAGE=")
+		return strings.HasPrefix(strings.ToUpper(v), "GIT_")
 	})
 	return append(clean,
 		"LC_ALL=C",
