@@ -104,15 +104,15 @@ func (o *diffOptions) run(ctx context.Context, env *environment) error {
 	if src == nil {
 		return errNothingVendored(o.dir)
 	}
-	disk, err := readDisk(o.dir)
-	if err != nil {
-		return err
-	}
 	up, release, err := o.upstream.open(ctx, env, src)
 	if err != nil {
 		return err
 	}
 	defer release()
+	disk, err := readDisk(o.dir) // while git starts
+	if err != nil {
+		return err
+	}
 	tag, err := o.resolve(ctx, env, up, src)
 	if err != nil {
 		return err

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stega/pgque-vendor/internal/ghtest"
+)
+
+// These benchmarks run whole processes, ours and what a user would use instead
+// in turn, and report the ratio of their median times. With PGQUE_UPSTREAM_GIT
+// they use PgQue's real files; without it the files are too small to say much.
+//
+//	go test ./cmd/pgque-vendor -run '^$' -bench Process -benchtime 30x
+
+// binary builds the program as a release does.
+func binary(b *testing.B) string {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "pgque-vendor")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+func benchUpstream(b *testing.B) string {
+	b.Helper()
+	if clone := os.Getenv("PGQUE_UPSTREAM_GIT"); clone != "" {
+		return clone
+	}
+	dir := filepath.Join(b.TempDir(), "upstream.git")
+	if err := makeUpstream(dir, fixtureReleases()); err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}
+
+// measure runs a command and returns how long it took. Exit code 1 is a
+// difference found, no failure.
+func measure(b *testing.B, dir string, args ...string) (time.Duration, int64) {
+	b.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = dir
+	cmd.Stdout = io.Discard
+	began := time.Now()
+	err := cmd.Run()
+	took := time.Since(began)
+	if err != nil && cmd.ProcessState.ExitCode() != 1 {
+		b.Fatalf("%v: %v", args, err)
+	}
+	return took, peakMemory(cmd.ProcessState)
+}
+
+// race runs ours and theirs in turn and reports their medians, the ratio and
+// our peak memory.
+func race(b *testing.B, dir string, ours, theirs []string) {
+	var a, z []time.Duration
+	var peak int64
+	measure(b, dir, ours...)
+	measure(b, dir, theirs...)
+	for b.Loop() {
+		took, memory := measure(b, dir, ours...)
+		a, peak = append(a, took), max(peak, memory)
+		took, _ = measure(b, dir, theirs...)
+		z = append(z, took)
+	}
+	slices.Sort(a)
+	slices.Sort(z)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(a[len(a)/2].Microseconds())/1000, "ms-ours")
+	b.ReportMetric(float64(z[len(z)/2].Microseconds())/1000, "ms-theirs")
+	b.ReportMetric(float64(a[len(a)/2])/float64(z[len(z)/2]), "ratio")
+	b.ReportMetric(float64(peak)/(1<<20), "MiB-peak")
+}
+
+func vendored(b *testing.B, bin, tag, upstream string) string {
+	b.Helper()
+	dir := b.TempDir()
+	measure(b, dir, bin, "update", tag, "--from", upstream)
+	return dir
+}
+
+// BenchmarkProcessStatus: status against "sha256sum -c" on the same files.
+func BenchmarkProcessStatus(b *testing.B) {
+	bin := binary(b)
+	dir := vendored(b, bin, "v0.2.0", benchUpstream(b))
+	var sums strings.Builder
+	for _, name := range vendoredNames {
+		data, err := os.ReadFile(filepath.Join(dir, defaultDir, name))
+		if err != nil {
+			b.Fatal(err)
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(data), filepath.Join(defaultDir, name))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sums"), []byte(sums.String()), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	race(b, dir, []string{bin, "status"}, []string{"sha256sum", "-c", "sums"})
+}
+
+// BenchmarkProcessDiff: diff against "git diff --no-index" on the same two files.
+func BenchmarkProcessDiff(b *testing.B) {
+	bin, upstream := binary(b), benchUpstream(b)
+	dir := vendored(b, bin, "v0.1.0", upstream)
+	other, err := exec.Command("git", "-C", upstream, "cat-file", "blob", "v0.2.0:sql/pgque.sql").Output()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "new.sql"), other, 0o644); err != nil {
+		b.Fatal(err)
+	}
+	race(b, dir,
+		[]string{bin, "diff", "v0.2.0", "--from", upstream},
+		[]string{"git", "diff", "--no-index", filepath.Join(defaultDir, "pgque.sql"), "new.sql"})
+}
+
+// BenchmarkProcessStart: --version against a program that does nothing.
+func BenchmarkProcessStart(b *testing.B) {
+	bin := binary(b)
+	info, err := os.Stat(bin)
+	if err != nil {
+		b.Fatal(err)
+	}
+	race(b, b.TempDir(), []string{bin, "--version"}, []string{"true"})
+	b.ReportMetric(float64(info.Size())/1e6, "MB-binary")
+}
+
+// BenchmarkProcessUpdate: a first update with 50 ms of latency a request, and
+// how many requests it makes one after another.
+func BenchmarkProcessUpdate(b *testing.B) {
+	bin := binary(b)
+	server := ghtest.New(ghtest.Options{GitDir: benchUpstream(b), Repository: "NikolayS/PgQue", Latency: 50 * time.Millisecond})
+	defer server.Close()
+	trips, requests := 0, 0
+	for b.Loop() {
+		server.Forget()
+		measure(b, b.TempDir(), bin, "update", "v0.2.0", "--api-url", server.URL, "--no-cache")
+		trips, requests = max(trips, server.RoundTrips()), max(requests, len(server.Requests()))
+	}
+	b.ReportMetric(float64(trips), "round-trips")
+	b.ReportMetric(float64(requests), "requests")
+}
