@@ -59,7 +59,7 @@ func TestBaseURL(t *testing.T) {
 
 func TestEnterprise(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{Prefix: "/api/v3"})
 	withTags(s, 120, f.v1)
 	for _, base := range []string{s.URL, s.URL + "/"} {

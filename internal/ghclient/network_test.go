@@ -19,7 +19,7 @@ import (
 
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{TLS: true})
 	byName := strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 	tests := []struct {
@@ -103,7 +103,7 @@ func TestProxies(t *testing.T) {
 	t.Parallel()
 	const password = "hunter2%2F"
 	const basic = "Basic am9lOmh1bnRlcjIv" // joe:hunter2/
-	f := newFixture(t)
+	f := shared
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{})
 	c, _ := connect(t, s, Options{BaseURL: "http://" + closed.Addr().String()})
 	_, err = c.ResolveTag(context.Background(), "v0.2.0")

@@ -21,7 +21,7 @@ func withTags(s *ghtest.Server, n int, commit string) {
 // B045: all pages, by Link and not by count.
 func TestTagsPages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	tests := []struct {
 		extra, total, requests int
 	}{
@@ -111,7 +111,7 @@ func TestTagsFailures(t *testing.T) {
 
 func TestTagsTwice(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{})
 	withTags(s, 150, f.v1)
 	c, _ := connect(t, s, Options{})
@@ -154,7 +154,7 @@ func TestResolveTagExactly(t *testing.T) {
 // forbids must not come that far.
 func TestResolveTagForbiddenNames(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{})
 	c, _ := connect(t, s, Options{})
 	for _, name := range []string{"../heads/main", "x/../../heads/main", "", "-rf", "v0.2.0^{}", "a b", "a//b", "x?y", "a\\b", "x..y", "v.lock", "a\nb"} {
@@ -241,7 +241,7 @@ func TestResolveTagObjects(t *testing.T) {
 
 func TestMovedTag(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	s := f.serve(t, ghtest.Options{})
 	c, _ := connect(t, s, Options{})
 	s.SetTag("v0.1.0", f.v2)

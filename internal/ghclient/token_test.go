@@ -12,7 +12,7 @@ import (
 // B027, B047: a token that is refused is named, and left out once.
 func TestRefusedToken(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	tests := []struct {
 		name     string
 		options  ghtest.Options
@@ -80,7 +80,7 @@ func TestRefusedToken(t *testing.T) {
 
 func TestTokenIsSent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	for given, sent := range map[string]string{
 		secret:                 "Bearer " + secret,
 		secret + "\r\n":        "Bearer " + secret,
@@ -136,7 +136,7 @@ func TestTokenNotOverHTTP(t *testing.T) {
 // No output holds the token, whatever the server does with it.
 func TestTokenNeverShown(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := shared
 	echo := func(change func(a *ghtest.Answer, token string)) ghtest.Fault {
 		return ghtest.Change(func(a *ghtest.Answer) {
 			change(a, strings.TrimPrefix(a.Request.Header.Get("Authorization"), "Bearer "))

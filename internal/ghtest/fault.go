@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,6 +68,25 @@ func (f *Fault) matches(r *http.Request, path string) bool {
 
 // Change is a fault of the test's own.
 func Change(f func(*Answer)) Fault { return Fault{change: f} }
+
+// Meet answers nobody before n requests are waiting: a client that makes them
+// one after another gets an error. Copies with different scopes count together.
+func Meet(n int) Fault {
+	const patience = 20 * time.Second
+	var met atomic.Int32
+	all := make(chan struct{})
+	return Change(func(a *Answer) {
+		if met.Add(1) == int32(n) {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-a.Request.Context().Done():
+		case <-time.After(patience):
+			a.refuse(http.StatusTeapot, fmt.Sprintf("%d requests never came at once", n))
+		}
+	})
+}
 
 // Delay answers rightly, but late.
 func Delay(d time.Duration) Fault { return Fault{delay: d} }
