@@ -49,13 +49,16 @@ type Repository struct {
 
 	objects *objectReader
 
+	refsMu sync.Mutex // held while git lists them
+	refs   []ref      // of refs/tags, once read
+
 	mu    sync.Mutex
-	refs  []ref                                  // of refs/tags, once read
 	trees map[gitobject.ID][]gitobject.TreeEntry // verified trees by id
 	roots map[gitobject.ID]gitobject.ID          // verified: a commit's root tree
 
 	close     sync.Once
 	stopWatch func() bool
+	stop      context.CancelFunc
 	unpacked  string // the temporary repository of a bundle
 }
 
@@ -93,12 +96,18 @@ func Open(ctx context.Context, o Options) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.objects = &objectReader{repository: r, lifetime: ctx}
+	lifetime, stop := context.WithCancel(ctx)
+	r.stop = stop
+	r.objects = &objectReader{repository: r, lifetime: lifetime}
 	r.stopWatch = context.AfterFunc(ctx, r.cleanUp)
-	if err := r.objects.start(); err != nil { // it gets ready while the first call prepares
+	// Both of git's processes start side by side, and while the caller
+	// prepares: most commands need both. A failure comes back at the first
+	// call that needs them.
+	if err := r.objects.start(); err != nil {
 		r.Close()
 		return nil, err
 	}
+	go r.tagRefs(lifetime)
 	return r, nil
 }
 
@@ -111,6 +120,7 @@ func (r *Repository) Close() error {
 
 func (r *Repository) cleanUp() {
 	r.close.Do(func() {
+		r.stop()
 		r.objects.shut()
 		if r.unpacked != "" {
 			os.RemoveAll(r.unpacked) // best effort: it is a temporary folder

@@ -71,8 +71,8 @@ func (r *Repository) ResolveTag(ctx context.Context, name string) (gitobject.Tag
 // save a process, but where there is no such tag git goes on to a branch of
 // that whole name, or reads "…-g1234567" as an abbreviated id.
 func (r *Repository) tagRefs(ctx context.Context) ([]ref, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.refsMu.Lock()
+	defer r.refsMu.Unlock()
 	if r.refs != nil {
 		return r.refs, nil
 	}
