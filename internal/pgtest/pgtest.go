@@ -95,7 +95,8 @@ func NewServer(t testing.TB, o Options) *Postgres {
 	}
 	t.Cleanup(func() {
 		if t.Failed() && testing.Verbose() {
-			t.Logf("log of the server:\n%s", pg.Log())
+			log := strings.Split(strings.TrimSpace(pg.Log()), "\n")
+			t.Logf("the end of the server's log:\n%s", strings.Join(log[max(0, len(log)-50):], "\n"))
 		}
 		pg.cluster.Close()
 	})

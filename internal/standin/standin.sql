@@ -1289,6 +1289,8 @@ begin
 end
 $$;
 drop table pg_temp.pgque_standin_functions;
+-- The next run grants the admin everything that is there, but not this.
+revoke execute on function pgque.uninstall() from pgque_admin;
 -- <<<
 
 grant execute on function
@@ -1329,3 +1331,6 @@ grant execute on function
     pgque.get_consumer_info(), pgque.get_consumer_info(text), pgque.get_consumer_info(text, text),
     pgque.status(), pgque.version()
 to pgque_admin;
+-- >>> v0.2.0
+grant execute on procedure pgque.ticker_loop() to pgque_admin;
+-- <<<
