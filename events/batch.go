@@ -75,19 +75,16 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	callCtx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
-	b := &batch{maxRetries: w.maxRetries, subID: w.subID}
-	var id, estimate *int64
-	err := inTx(callCtx, r.pool, func(tx pgx.Tx) error {
-		return tx.QueryRow(callCtx, `select batch_id, cur_tick_event_seq - prev_tick_event_seq
-			from pgque.next_batch_info($1::text, $2::text)`, exec, r.queue, r.name).Scan(&id, &estimate)
-	})
-	if err != nil || id == nil {
+	rows, err := oneTrip(callCtx, r.pool, `select batch_id, cur_tick_event_seq - prev_tick_event_seq
+		from pgque.next_batch_info($1::text, $2::text) where batch_id is not null`, r.queue, r.name)
+	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	b.id = *id
-	if estimate != nil {
-		b.estimate = *estimate
+	b := &batch{maxRetries: w.maxRetries, subID: w.subID}
+	if b.id, err = strconv.ParseInt(string(rows[0][0]), 10, 64); err != nil {
+		return nil, err
 	}
+	b.estimate, _ = strconv.ParseInt(string(rows[0][1]), 10, 64) // NULL where the database was upgraded from an old PgQ
 	b.reopened = w.openBatch != nil && *w.openBatch != r.ownBatch
 	r.ownBatch = b.id
 	return b, crash.At(ctx, crash.Opened)

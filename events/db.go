@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // How the files of this package are written, so that they stay one thing:
@@ -89,6 +90,30 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 		return opener.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 	}
 	return db.Begin(ctx)
+}
+
+// oneTrip runs one statement in a transaction of its own, with begin and commit in
+// the same round trip. Arguments are text. When the statement fails the
+// connection is left in a failed transaction, and the pool drops it.
+func oneTrip(ctx context.Context, pool *pgxpool.Pool, sql string, args ...string) (rows [][][]byte, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	values := make([][]byte, len(args))
+	for i, arg := range args {
+		values[i] = []byte(arg)
+	}
+	batch := &pgconn.Batch{}
+	batch.ExecParams("begin isolation level read committed read write", nil, nil, nil, nil)
+	batch.ExecParams(sql, values, nil, nil, nil)
+	batch.ExecParams("commit", nil, nil, nil, nil)
+	results, err := conn.Conn().PgConn().ExecBatch(ctx, batch).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	return results[1].Rows, nil
 }
 
 // rollback ends tx although ctx may be over already.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -108,20 +107,14 @@ const lastAttempt = "handed back at its last attempt"
 func (h *handling) all(records []*record) error {
 	workers := min(h.run.cfg.Workers, len(records))
 	if workers == 1 {
-		h.work(slices.Values(records))
-		return h.ended()
+		return h.work(inOrder(records))
 	}
-	var wg sync.WaitGroup
-	for _, list := range h.share(records, workers) {
-		wg.Go(func() { h.work(list) })
-	}
-	wg.Wait()
-	return h.ended()
+	return h.work(h.share(records, workers)...)
 }
 
 // share gives each worker its events. Events of a key are one worker's, in their
 // order; others go to whoever is free.
-func (h *handling) share(records []*record, workers int) []func(func(*record) bool) {
+func (h *handling) share(records []*record, workers int) []func() *record {
 	common := make(chan *record, len(records))
 	own := make([][]*record, workers)
 	seed := maphash.MakeSeed()
@@ -134,30 +127,68 @@ func (h *handling) share(records []*record, workers int) []func(func(*record) bo
 		}
 	}
 	close(common)
-	lists := make([]func(func(*record) bool), workers)
-	for i := range lists {
-		lists[i] = func(yield func(*record) bool) {
-			for _, rec := range own[i] {
-				if !yield(rec) {
-					return
-				}
+	shares := make([]func() *record, workers)
+	for i := range shares {
+		mine := inOrder(own[i])
+		shares[i] = func() *record {
+			if rec := mine(); rec != nil {
+				return rec
 			}
-			for rec := range common {
-				if !yield(rec) {
-					return
-				}
-			}
+			return <-common
 		}
 	}
-	return lists
+	return shares
 }
 
-func (h *handling) work(records func(func(*record) bool)) {
-	for rec := range records {
-		if h.ended() != nil {
+// inOrder gives the records one after the other, then nil.
+func inOrder(records []*record) func() *record {
+	return func() (rec *record) {
+		if len(records) > 0 {
+			rec, records = records[0], records[1:]
+		}
+		return rec
+	}
+}
+
+// work runs one worker for each share and waits for them, unless they are to be
+// left behind.
+func (h *handling) work(shares ...func() *record) error {
+	var wg sync.WaitGroup
+	wg.Add(len(shares))
+	for _, next := range shares {
+		go h.worker(next, wg.Done)
+	}
+	returned := make(chan struct{})
+	go func() { wg.Wait(); close(returned) }()
+	select {
+	case <-returned:
+		return h.ended()
+	case <-h.run.abandon:
+		return context.Cause(h.run.work)
+	}
+}
+
+// worker handles its share. A handler that ends its goroutine (runtime.Goexit, a
+// t.FailNow in a test) ends this one; another goes on in its place.
+func (h *handling) worker(next func() *record, done func()) {
+	var current *record
+	began := time.Now()
+	defer func() {
+		if current == nil {
+			done()
 			return
 		}
-		h.one(rec)
+		h.finish(current, &PanicError{Stack: string(debug.Stack())}, began)
+		go h.worker(next, done)
+	}()
+	for rec := next(); rec != nil && h.ended() == nil; rec = next() {
+		if h.sentBack(rec) {
+			continue
+		}
+		current, began = rec, time.Now()
+		err := h.run.call(rec)
+		current = nil
+		h.finish(rec, err, began)
 	}
 }
 
@@ -171,32 +202,24 @@ func (h *handling) ended() error {
 	return context.Cause(h.run.lease.ctx)
 }
 
-// fail ends the work on the batch with nothing settled.
-func (h *handling) fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failed = err
+// sentBack hands an event back that is not to be started: the consumer is
+// stopping, or the event's key is held.
+func (h *handling) sentBack(rec *record) bool {
+	if h.run.stop.Err() != nil {
+		h.handBack(rec, 0)
+		return true
+	}
+	delay, held := h.isHeld(h.key(rec))
+	if held && (h.run.can.settleAtOnce || !rec.attemptsSpent(h.batch.maxRetries)) {
+		h.handBack(rec, delay)
+		return true
+	}
+	return false
 }
 
-// one runs the handler of one event, unless the consumer is stopping or the
-// event's key is held.
-func (h *handling) one(rec *record) {
+// finish notes what becomes of an event whose handler has returned.
+func (h *handling) finish(rec *record, err error, began time.Time) {
 	r := h.run
-	if r.stop.Err() != nil {
-		h.handBack(rec, 0)
-		return
-	}
-	key := h.key(rec)
-	if delay, held := h.isHeld(key); held && (r.can.settleAtOnce || !rec.attemptsSpent(h.batch.maxRetries)) {
-		h.handBack(rec, delay)
-		return
-	}
-	began := time.Now()
-	err := r.call(rec)
-	if errors.Is(err, errAbandoned) {
-		h.fail(context.Cause(r.work))
-		return
-	}
 	res := r.resultOf(rec.ID, rec.Attempt, err)
 	if err != nil && errors.Is(context.Cause(r.work), ErrGraceExceeded) && res.outcome == OutcomeRetried {
 		res = result{id: rec.ID, outcome: OutcomeHandedBack} // we stopped it; that is no failure of the event
@@ -209,11 +232,13 @@ func (h *handling) one(rec *record) {
 	}
 	h.add(res)
 	if res.outcome == OutcomeRetried {
-		h.hold(key, res.delay)
+		h.hold(h.key(rec), res.delay)
 	}
 	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, time.Since(began)})
 	if err := crash.At(r.stop, crash.Handled); err != nil {
-		h.fail(err)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.failed = err
 	}
 }
 
@@ -281,20 +306,15 @@ func (h *handling) oneByOne(records []*record, end *ending) error {
 			}
 			end.unbook = []int64{rec.ID} // once it has run
 		}
-		h.one(rec)
-		if err := h.ended(); err != nil {
+		if err := h.work(inOrder([]*record{rec})); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// errAbandoned: the handler did not return although its context has ended.
-var errAbandoned = errors.New("handler was left behind")
-
-// call runs the handler for the event's type in a goroutine of its own, so that
-// one that ends its goroutine does not end ours.
-func (r *run) call(rec *record) error {
+// call runs the handler for the event's type.
+func (r *run) call(rec *record) (err error) {
 	handler := r.byType[rec.Type]
 	if handler == nil || rec.typ == nil {
 		handler = r.catchAll
@@ -302,34 +322,22 @@ func (r *run) call(rec *record) error {
 	if handler == nil {
 		return r.unhandled(rec)
 	}
-	ctx, cancel := context.WithTimeoutCause(r.handlers, r.cfg.HandlerTimeout,
-		fmt.Errorf("handler did not return within %s: %w", r.cfg.HandlerTimeout, context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(r.handlers, r.cfg.HandlerTimeout, errHandlerTimeout)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		err := error(&PanicError{}) // what remains when the goroutine is ended
-		returned := false
-		defer func() {
-			if !returned {
-				err = &PanicError{Value: recover(), Stack: string(debug.Stack())}
-			}
-			done <- err
-		}()
-		err = handler(ctx, &rec.Event)
-		returned = true
-	}()
-	select {
-	case err := <-done:
-		if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w (%w)", cause, err)
-			}
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: string(debug.Stack())}
 		}
-		return err
-	case <-r.abandon:
-		return errAbandoned
+	}()
+	err = handler(ctx, &rec.Event)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errHandlerTimeout {
+		err = fmt.Errorf("handler did not return within %s: %w", r.cfg.HandlerTimeout, err)
 	}
+	return err
 }
+
+// errHandlerTimeout is the cause of the end of a context after HandlerTimeout.
+var errHandlerTimeout = errors.New("the handler's time is over")
 
 func (r *run) unhandled(rec *record) error {
 	err := fmt.Errorf("no handler for event type %q", rec.Type)

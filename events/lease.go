@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -120,14 +121,22 @@ func (l *lease) probe() {
 	}
 }
 
+// heldSQL is true while the server has our lock; heldArgs are its $1 to $3.
+const heldSQL = `exists (select from pg_catalog.pg_locks
+	where locktype = 'advisory' and database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+	and classid = $1::text::bigint::oid and objid = $2::text::bigint::oid and objsubid = 1 and pid = $3::text::int and granted)`
+
+func (l *lease) heldArgs() []string {
+	high, low := uint64(l.key)>>32, uint64(l.key)&0xffffffff
+	return []string{strconv.FormatUint(high, 10), strconv.FormatUint(low, 10), strconv.Itoa(l.pid)}
+}
+
 // held is asked in the transaction that settles a batch: it is false when the
 // server no longer has our lock, however sure of it we were a moment ago.
 func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
+	args := l.heldArgs()
 	var held bool
-	err := tx.QueryRow(ctx, `select exists (select from pg_catalog.pg_locks
-		where locktype = 'advisory' and database = (select oid from pg_catalog.pg_database where datname = current_database())
-		and classid = $1::bigint::oid and objid = $2::bigint::oid and objsubid = 1 and pid = $3 and granted)`,
-		exec, int64(uint64(l.key)>>32), int64(uint64(l.key)&0xffffffff), l.pid).Scan(&held)
+	err := tx.QueryRow(ctx, "select "+heldSQL, exec, args[0], args[1], args[2]).Scan(&held)
 	if err == nil && !held {
 		err = errLeaseLost
 		l.end(err)

@@ -3,7 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
-	"math"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +30,7 @@ func (Settled) observation() {}
 type ending struct {
 	results []result // only those that were not done or skipped
 	// restAfter is the last id of which something was read: later events of the
-	// batch were never seen and go back. math.MaxInt64 when all were seen.
+	// batch were never seen and go back. noRest when all were seen.
 	restAfter int64
 	// unbook are events whose booking by the crash guard is to go: they ran.
 	unbook []int64
@@ -40,6 +40,9 @@ type ending struct {
 func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled) error {
 	ctx, cancel := withTimeout(ctx, r.batchTimeout(b, len(end.results)))
 	defer cancel()
+	if len(end.results) == 0 && end.restAfter == noRest && len(end.unbook) == 0 {
+		return r.ack(ctx, b)
+	}
 	err := inTx(ctx, r.pool, func(tx pgx.Tx) error {
 		if err := r.lease.held(ctx, tx); err != nil {
 			return err
@@ -47,7 +50,7 @@ func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled
 		if err := r.unbook(ctx, tx, b, end.unbook); err != nil {
 			return err
 		}
-		if len(end.results) > 0 || end.restAfter != math.MaxInt64 {
+		if len(end.results) > 0 || end.restAfter != noRest {
 			nack := r.nackSet
 			if !r.can.settleAtOnce {
 				nack = r.nackEach
@@ -69,6 +72,25 @@ func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled
 		err = crash.At(ctx, crash.Acked)
 	}
 	return err
+}
+
+// ack is settle for the common case that every event was done.
+func (r *run) ack(ctx context.Context, b *batch) error {
+	if err := crash.At(ctx, crash.Settled); err != nil {
+		return err // before the commit, as there is no time between the two here
+	}
+	rows, err := oneTrip(ctx, r.pool, "select pgque.ack($4::text::bigint) where "+heldSQL,
+		append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10))...)
+	switch {
+	case err != nil:
+		return err
+	case len(rows) == 0:
+		r.lease.end(errLeaseLost)
+		return errLeaseLost
+	case string(rows[0][0]) == "0":
+		return ErrStaleBatch
+	}
+	return crash.At(ctx, crash.Acked)
 }
 
 // nackSet goes over the batch once, whatever the number of failures: a nack by
