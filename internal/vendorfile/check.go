@@ -273,8 +273,7 @@ func (r *Report) noteAttributes(root *os.Root, entries map[string]fs.DirEntry) {
 		return
 	}
 	if _, ok := entries[attributesName]; !ok {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s is missing: with core.autocrlf git changes the files' line endings; to write it: %s",
-			r.path(attributesName), r.command("restore")))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s is missing: with core.autocrlf git changes the files' line endings; make it, with the line \"* -text\"", r.path(attributesName)))
 		return
 	}
 	data, err := readRegular(root, attributesName, sourceLimit)

@@ -100,6 +100,10 @@ func (s *Staging) lock() error {
 			return fault.New(fault.Usage, "another run holds the lock of %q%s", s.dir, readOwner(s.disk.root).suffix()).
 				Hint("wait until it has ended, then run the command again")
 		}
+		if err := s.disk.before("locked", lockName); err != nil {
+			l.Close()
+			return err
+		}
 		mine, errMine := l.Stat()
 		named, errNamed := s.disk.root.Lstat(lockName)
 		if errMine == nil && errNamed == nil && os.SameFile(mine, named) {

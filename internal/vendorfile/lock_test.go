@@ -116,3 +116,33 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// A run can lock the file that another removes in the same moment. It must not
+// take that for the lock of the folder.
+func TestLockOfARemovedFile(t *testing.T) {
+	t.Parallel()
+	dir := vendored(t, "v0.1.0", contents("0.1.0"))
+	path := filepath.Join(dir, filepath.FromSlash(lockName))
+	removed := 0
+	s := realSeams()
+	s.before = func(step, _ string) error {
+		if step == "locked" && removed < 3 {
+			removed++
+			if err := os.Remove(path); err != nil {
+				t.Skip("an open file can't be removed here: ", err)
+			}
+			if removed == 3 { // and another run makes its own
+				return os.WriteFile(path, nil, 0o644)
+			}
+		}
+		return nil
+	}
+	staging, err := begin(dir, "pgque-vendor update v0.2.0", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staging.Close()
+	if _, err := Begin(dir, "x"); removed != 3 || !fault.Is(err, fault.Usage) {
+		t.Errorf("after %d removals another run gets %v", removed, err)
+	}
+}

@@ -487,6 +487,28 @@ func TestHalfWritten(t *testing.T) {
 	}
 }
 
+// The new names are there, but maybe not on the disk yet: as long as that is not
+// known, the folder is marked.
+func TestNamesNotOnTheDisk(t *testing.T) {
+	t.Parallel()
+	dir := vendored(t, "v0.1.0", contents("0.1.0"))
+	renamed := false
+	s := realSeams()
+	s.before = func(step, name string) error {
+		renamed = renamed || step == "rename" && name == SourceName
+		if renamed && step == "sync" && name == "." {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+	if err := runUpdate(dir, "v0.2.0", nextFiles(), sourceOf(t, "v0.2.0", nextFiles()), s); !fault.Is(err, fault.Usage) {
+		t.Errorf("got %v", err)
+	}
+	if r := mustCheck(t, dir); !r.Interrupted || r.Findings[0].Hint != "pgque-vendor update v0.2.0" {
+		t.Errorf("got %s %+v", summary(r), r.Findings)
+	}
+}
+
 // The command in a staging folder can come from anybody's repository.
 func TestInterruptedHintIsOurs(t *testing.T) {
 	t.Parallel()
