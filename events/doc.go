@@ -11,14 +11,16 @@
 // Publisher and handler share one description, so a wrong type name or a changed
 // payload does not compile:
 //
-//	var Welcome = events.Define[struct{ Email string }]("ticket.welcome")
+//	type Payload struct{ Email string }
+//
+//	var Welcome = events.Define[Payload]("ticket.welcome")
 //
 // # Publish
 //
 // [Send] takes a pool, a connection or your own transaction. In a transaction the
 // event is committed with your rows, or not at all:
 //
-//	id, err := events.Send(ctx, tx, "notifications", Welcome.New(payload))
+//	id, err := events.Send(ctx, tx, "notifications", Welcome.New(Payload{Email: "ann@example.com"}))
 //
 // # Consume
 //

@@ -5,7 +5,6 @@ package events_test
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -13,34 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/events/eventstest"
 )
-
-// TestMain can be a consumer process instead of a test run: it prints what it
-// handles, so that a test can kill or stop it.
-func TestMain(m *testing.M) {
-	if url := os.Getenv("EVENTS_TEST_CONSUMER"); url != "" {
-		pool, err := pgxpool.New(context.Background(), url)
-		if err == nil {
-			c := handler(pool, events.ConsumerConfig{}, func(ctx context.Context, e *events.Event) error {
-				fmt.Println("handling", string(e.Payload))
-				select {
-				case <-ctx.Done():
-					fmt.Println("cancelled", string(e.Payload))
-				case <-time.After(time.Minute):
-				}
-				return nil
-			})
-			err = c.Run(context.Background())
-		}
-		fmt.Println("ended", err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
-}
 
 type process struct {
 	cmd   *exec.Cmd

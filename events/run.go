@@ -160,8 +160,12 @@ func (r *run) once() (int, error) {
 	}
 	r.hold(l)
 	defer r.lease.release()
-	n, _, err := r.step()
-	return n, err
+	for {
+		n, more, err := r.step()
+		if n > 0 || !more || err != nil { // an empty batch is passed
+			return n, err
+		}
+	}
 }
 
 // session subscribes, becomes the active process and handles batches until it no
