@@ -67,6 +67,17 @@ func SendBatch(ctx context.Context, db DB, queue string, es []Event, opts ...Sen
 	return ids, wrap(err, "send %d events to %q", len(es), queue)
 }
 
+// Check says what [Send] would refuse about an event before it asks the database:
+// ErrInvalid, ErrTooLarge, or nil. Send and SendBatch check by themselves.
+func Check(e Event, opts ...SendOption) error {
+	cfg := sendConfig{maxPayload: DefaultMaxPayload}
+	for _, opt := range opts {
+		opt(&cfg)
+	}
+	_, err := newRow(&e, cfg.maxPayload)
+	return err
+}
+
 // row is an event as it goes to the server.
 type row struct {
 	typ, data string

@@ -11,5 +11,8 @@ func commands(env *environment) []*cobra.Command {
 		newRestoreCommand(env),
 		newDiffCommand(env),
 		newBootstrapCommand(env),
+		newTickerCommand(env),
+		newPublishCommand(env),
+		newPeekCommand(env),
 	}, docsCommands(env)...)
 }

@@ -52,6 +52,7 @@ func runScripts(t *testing.T, clone, dir string) {
 			env.Setenv("UPSTREAM", upstream)
 			env.Values["github"] = &github{}
 			env.Values["kept"] = map[string]string{}
+			env.Values["database"] = &scriptDatabase{test: env.T().(testing.TB), real: clone != ""}
 			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "cache"))
 			env.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
@@ -77,6 +78,9 @@ func runScripts(t *testing.T, clone, dir string) {
 			"requests": cmdRequests,
 			"code":     cmdCode,
 			"crlf":     cmdCRLF,
+			"database": cmdDatabase,
+			"login":    cmdLogin,
+			"sql":      cmdSQL,
 			"keep":     cmdKeep,
 			"same":     cmdSame,
 		},
