@@ -38,7 +38,7 @@ func Surroundings(dir string, marker bool) (notices []string, err error) {
 	}
 	for _, name := range append(Required(), SourceName) {
 		if rule := ignoredBy(dir, name); rule != "" {
-			notices = append(notices, fmt.Sprintf("git ignores %s (%s): commit needs \"git add -f\", or a line \"!%s\"", filepath.ToSlash(filepath.Join(dir, name)), rule, name))
+			notices = append(notices, fmt.Sprintf("git ignores %s (%s): to commit it, change that line or use \"git add -f\"", filepath.ToSlash(filepath.Join(dir, name)), rule))
 			break // one line: the others are ignored by the same rule, or will be named next
 		}
 	}
