@@ -153,7 +153,7 @@ func (s *Settings) prepare(in Input) {
 	s.config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
 	}
-	s.wantsPrimary = len(s.hosts()) > 1 && s.config.ValidateConnect == nil
+	s.wantsPrimary = len(s.addresses()) > 1 && s.config.ValidateConnect == nil
 	s.oddPassword = strings.TrimSpace(s.config.Password) != s.config.Password
 }
 
@@ -169,15 +169,18 @@ func (s *Settings) hosts() []string {
 }
 
 // Address is where the server is: "host:port", or the path of a socket; with
-// several hosts all of them.
-func (s *Settings) Address() string {
+// several servers all of them.
+func (s *Settings) Address() string { return strings.Join(s.addresses(), ", ") }
+
+// addresses lists each server once.
+func (s *Settings) addresses() []string {
 	addresses := []string{address(s.config.Host, s.config.Port)}
 	for _, f := range s.config.Fallbacks {
 		if a := address(f.Host, f.Port); !slices.Contains(addresses, a) {
 			addresses = append(addresses, a)
 		}
 	}
-	return strings.Join(addresses, ", ")
+	return addresses
 }
 
 func address(host string, port uint16) string {
