@@ -181,6 +181,20 @@ func TestBlobWhole(t *testing.T) {
 	}
 }
 
+// B044: the contents API has nothing above 1 MB; blobs do.
+func TestBlobOfMegabytes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	big := strings.Repeat("select 'ü';\n", 300_000)
+	f.repo.Commit(map[string]string{"sql/pgque.sql": big})
+	s := f.serve(t, ghtest.Options{})
+	c, _ := connect(t, s, Options{})
+	data, err := c.Blob(context.Background(), gitobject.ID(f.repo.ID("HEAD:sql/pgque.sql")), 16<<20)
+	if err != nil || string(data) != big {
+		t.Errorf("%d bytes of %d, %v", len(data), len(big), err)
+	}
+}
+
 func TestBlobLimit(t *testing.T) {
 	t.Parallel()
 	f := shared
