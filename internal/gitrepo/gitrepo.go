@@ -58,7 +58,6 @@ type Repository struct {
 
 	close     sync.Once
 	stopWatch func() bool
-	stop      context.CancelFunc
 	unpacked  string // the temporary repository of a bundle
 }
 
@@ -96,18 +95,12 @@ func Open(ctx context.Context, o Options) (*Repository, error) {
 	if err != nil {
 		return nil, err
 	}
-	lifetime, stop := context.WithCancel(ctx)
-	r.stop = stop
-	r.objects = &objectReader{repository: r, lifetime: lifetime}
+	r.objects = &objectReader{repository: r, lifetime: ctx}
 	r.stopWatch = context.AfterFunc(ctx, r.cleanUp)
-	// Both of git's processes start side by side, and while the caller
-	// prepares: most commands need both. A failure comes back at the first
-	// call that needs them.
-	if err := r.objects.start(); err != nil {
+	if err := r.objects.start(); err != nil { // it gets ready while the caller prepares
 		r.Close()
 		return nil, err
 	}
-	go r.tagRefs(lifetime)
 	return r, nil
 }
 
@@ -120,7 +113,6 @@ func (r *Repository) Close() error {
 
 func (r *Repository) cleanUp() {
 	r.close.Do(func() {
-		r.stop()
 		r.objects.shut()
 		if r.unpacked != "" {
 			os.RemoveAll(r.unpacked) // best effort: it is a temporary folder

@@ -161,35 +161,47 @@ func TestResolveTag(t *testing.T) {
 	up.git("tag", "a%2Fb")
 	up.git("tag", "v0.2.0+b1")
 
-	r := open(t, up.dir)
-	for name, want := range map[string]gitobject.ID{
-		"light": commit, "annotated": commit, "nested": commit, "nested2": commit, "both": commit, "HEAD": old, "tags/v1": commit,
-		"clients/go/v0.2.0": commit, "deadbee": commit, "ü": commit, "a%2Fb": commit, "v0.2.0+b1": commit,
-	} {
-		tag, err := r.ResolveTag(t.Context(), name)
-		if err != nil || tag.Commit != want || tag.Object != up.id("refs/tags/"+name) || tag.Name != name {
-			t.Errorf("ResolveTag(%q) = %+v, %v; want commit %s", name, tag, err, want)
+	for _, refs := range []string{"as files", "packed", "moved after packing"} {
+		switch refs {
+		case "packed":
+			up.git("pack-refs", "--all")
+		case "moved after packing": // to the same place in the end
+			up.git("tag", "-f", "light", string(old))
+			up.git("pack-refs", "--all")
+			up.git("tag", "-f", "light", string(commit))
 		}
-	}
-	short := string(commit[:7])
-	for name, class := range map[string]fault.Class{
-		"tree": fault.Upstream, "blob": fault.Upstream, "annotated-tree": fault.Upstream,
-		"only-a-branch": fault.Upstream, "hidden": fault.Upstream, "v1": fault.Upstream, "LIGHT": fault.Upstream, "ligh": fault.Upstream,
-		"clients/go": fault.Upstream, "light-1-g" + short: fault.Upstream, string(commit): fault.Upstream, "main": fault.Upstream, "refs/tags/light": fault.Upstream,
-		"-rf": fault.Usage, "light^{}": fault.Usage, "../heads/main": fault.Usage, "light\nboth": fault.Usage, "": fault.Usage, "*": fault.Usage,
-	} {
-		tag, err := r.ResolveTag(t.Context(), name)
-		if !fault.Is(err, class) {
-			t.Errorf("ResolveTag(%q) = %+v, %v; want class %d", name, tag, err, class)
-		}
-	}
-	tags, err := r.Tags(t.Context())
-	if err != nil || len(tags) != 12 {
-		t.Errorf("Tags = %d, %v; want the 12 that lead to a commit", len(tags), err)
-	}
-	_, err = r.ResolveTag(t.Context(), "tree")
-	if want := `the tag "tree" in "` + up.dir + `" points at a tree, not at a commit`; err.Error() != want {
-		t.Errorf("the error says %q, want %q", err, want)
+		t.Run(refs, func(t *testing.T) {
+			r := open(t, up.dir)
+			for name, want := range map[string]gitobject.ID{
+				"light": commit, "annotated": commit, "nested": commit, "nested2": commit, "both": commit, "HEAD": old, "tags/v1": commit,
+				"clients/go/v0.2.0": commit, "deadbee": commit, "ü": commit, "a%2Fb": commit, "v0.2.0+b1": commit,
+			} {
+				tag, err := r.ResolveTag(t.Context(), name)
+				if err != nil || tag.Commit != want || tag.Object != up.id("refs/tags/"+name) || tag.Name != name {
+					t.Errorf("ResolveTag(%q) = %+v, %v; want commit %s", name, tag, err, want)
+				}
+			}
+			short := string(commit[:7])
+			for name, class := range map[string]fault.Class{
+				"tree": fault.Upstream, "blob": fault.Upstream, "annotated-tree": fault.Upstream,
+				"only-a-branch": fault.Upstream, "hidden": fault.Upstream, "v1": fault.Upstream, "LIGHT": fault.Upstream, "ligh": fault.Upstream,
+				"clients/go": fault.Upstream, "light-1-g" + short: fault.Upstream, string(commit): fault.Upstream, "main": fault.Upstream, "refs/tags/light": fault.Upstream,
+				"-rf": fault.Usage, "light^{}": fault.Usage, "../heads/main": fault.Usage, "light\nboth": fault.Usage, "": fault.Usage, "*": fault.Usage,
+			} {
+				tag, err := r.ResolveTag(t.Context(), name)
+				if !fault.Is(err, class) {
+					t.Errorf("ResolveTag(%q) = %+v, %v; want class %d", name, tag, err, class)
+				}
+			}
+			tags, err := r.Tags(t.Context())
+			if err != nil || len(tags) != 12 {
+				t.Errorf("Tags = %d, %v; want the 12 that lead to a commit", len(tags), err)
+			}
+			_, err = r.ResolveTag(t.Context(), "tree")
+			if want := `the tag "tree" in "` + up.dir + `" points at a tree, not at a commit`; err.Error() != want {
+				t.Errorf("the error says %q, want %q", err, want)
+			}
+		})
 	}
 }
 

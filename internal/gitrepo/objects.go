@@ -26,9 +26,10 @@ const (
 // errMissing says that the repository has no such object.
 var errMissing = errors.New("no such object")
 
-// object is one of the repository's objects; its id was computed from the
+// object is one of the repository's objects; the id was computed from the
 // content.
 type object struct {
+	id         gitobject.ID
 	objectType string
 	content    []byte
 }
@@ -55,6 +56,15 @@ func (o *objectReader) read(ctx context.Context, id gitobject.ID, limit int64) (
 	if _, err := gitobject.ParseID(string(id)); err != nil {
 		return object{}, err // never let anything else than an id into the protocol
 	}
+	got, err := o.ask(ctx, string(id), limit)
+	if err == nil && got.id != id {
+		return object{}, fault.New(fault.Integrity, "git answered with the object %s when asked for %s", got.id, id)
+	}
+	return got, err
+}
+
+// ask is read for an object by any of git's names for it.
+func (o *objectReader) ask(ctx context.Context, name string, limit int64) (object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if ctx.Err() != nil {
@@ -67,7 +77,7 @@ func (o *objectReader) read(ctx context.Context, id gitobject.ID, limit int64) (
 	process := o.cmd.Process
 	defer context.AfterFunc(ctx, func() { process.Kill() })()
 
-	got, err := o.exchange(id, limit)
+	got, err := o.exchange(name, limit)
 	if err != nil {
 		return object{}, o.failed(ctx, err)
 	}
@@ -75,8 +85,8 @@ func (o *objectReader) read(ctx context.Context, id gitobject.ID, limit int64) (
 	if err != nil {
 		return object{}, err
 	}
-	if computed != id {
-		return object{}, fault.New(fault.Integrity, "the repository %q is damaged: its object %s has the content of %s", o.repository.path, id, computed).
+	if computed != got.id {
+		return object{}, fault.New(fault.Integrity, "the repository %q is damaged: its object %s has the content of %s", o.repository.path, got.id, computed).
 			Hint("git -C %s fsck", quotedPath(o.repository.path))
 	}
 	return got, nil
@@ -112,9 +122,9 @@ type tooLarge struct{ size int64 }
 func (e tooLarge) Error() string { return fmt.Sprintf("it has %d bytes", e.size) }
 
 // exchange asks for one object. Git answers "ID TYPE SIZE", the content and a
-// newline, or "ID missing".
-func (o *objectReader) exchange(id gitobject.ID, limit int64) (object, error) {
-	if _, err := io.WriteString(o.in, string(id)+"\n"); err != nil {
+// newline, or "NAME missing". The id is git's word for now.
+func (o *objectReader) exchange(name string, limit int64) (object, error) {
+	if _, err := io.WriteString(o.in, name+"\n"); err != nil {
 		return object{}, processEnded{err}
 	}
 	header, err := o.out.ReadString('\n')
@@ -128,12 +138,12 @@ func (o *objectReader) exchange(id gitobject.ID, limit int64) (object, error) {
 	if len(fields) > 0 && len(fields[0]) == 64 {
 		return object{}, o.repository.sha256Refused()
 	}
-	if len(fields) != 3 || fields[0] != string(id) {
-		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %s", strings.TrimSpace(header), id)
+	if len(fields) != 3 {
+		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
 	}
 	size, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil || size < 0 {
-		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %s", strings.TrimSpace(header), id)
+		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
 	}
 	if size > limit {
 		return object{}, tooLarge{size}
@@ -142,7 +152,7 @@ func (o *objectReader) exchange(id gitobject.ID, limit int64) (object, error) {
 	if _, err := io.ReadFull(o.out, content); err != nil {
 		return object{}, processEnded{err}
 	}
-	return object{fields[1], content[:size]}, nil
+	return object{gitobject.ID(fields[0]), fields[1], content[:size]}, nil
 }
 
 func (o *objectReader) start() error {

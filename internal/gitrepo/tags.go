@@ -1,8 +1,11 @@
 package gitrepo
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -47,29 +50,50 @@ func (r *Repository) ResolveTag(ctx context.Context, name string) (gitobject.Tag
 	if err := gitobject.CheckTagName(name); err != nil {
 		return gitobject.Tag{}, err
 	}
-	refs, err := r.tagRefs(ctx)
+	found, err := r.tagRef(ctx, name)
 	if err != nil {
 		return gitobject.Tag{}, err
 	}
-	for _, ref := range refs {
-		if ref.name != name {
-			continue
-		}
-		commit, err := r.peel(ctx, ref)
-		var other notACommit
-		if errors.As(err, &other) {
-			return gitobject.Tag{}, fault.New(fault.Upstream, "the tag %q in %q points at a %s, not at a commit", name, r.path, other.objectType)
-		}
-		return gitobject.Tag{Name: name, Object: ref.id, Commit: commit}, err
+	commit, err := r.peel(ctx, found)
+	var other notACommit
+	if errors.As(err, &other) {
+		return gitobject.Tag{}, fault.New(fault.Upstream, "the tag %q in %q points at a %s, not at a commit", name, r.path, other.objectType)
 	}
-	return gitobject.Tag{}, fault.New(fault.Upstream, "there is no tag %q in %q", name, r.path).
+	return gitobject.Tag{Name: name, Object: found.id, Commit: commit}, err
+}
+
+// tagRef finds the ref of a tag. The process that reads objects resolves names
+// too, which saves starting another, but it may be asked only for a tag that
+// is known to exist: for "refs/tags/NAME" without such a tag, git goes on to a
+// branch of that whole name, or reads "…-g1234567" as an abbreviated id. So
+// packed-refs, where a clone has its tags, is looked at before; for a tag that
+// isn't there (a new one is a file at first, and file names may ignore case)
+// git lists them all.
+func (r *Repository) tagRef(ctx context.Context, name string) (ref, error) {
+	if packed, err := os.ReadFile(filepath.Join(r.gitDir, "packed-refs")); err == nil && bytes.Contains(packed, []byte(" refs/tags/"+name+"\n")) {
+		got, err := r.objects.ask(ctx, "refs/tags/"+name, maxHeaderObject)
+		if err == nil {
+			return ref{name, got.id}, nil
+		}
+		if !errors.Is(err, errMissing) && !errors.As(err, &tooLarge{}) {
+			return ref{}, err
+		}
+	}
+	refs, err := r.tagRefs(ctx)
+	if err != nil {
+		return ref{}, err
+	}
+	for _, ref := range refs {
+		if ref.name == name {
+			return ref, nil
+		}
+	}
+	return ref{}, fault.New(fault.Upstream, "there is no tag %q in %q", name, r.path).
 		Hint("pgque-vendor list --from %s", quotedPath(r.path)).
 		Hint("git -C %s fetch --tags, if upstream has it by now", quotedPath(r.path))
 }
 
-// tagRefs lists refs/tags once. Asking cat-file for "refs/tags/NAME" would
-// save a process, but where there is no such tag git goes on to a branch of
-// that whole name, or reads "…-g1234567" as an abbreviated id.
+// tagRefs lists refs/tags once.
 func (r *Repository) tagRefs(ctx context.Context) ([]ref, error) {
 	r.refsMu.Lock()
 	defer r.refsMu.Unlock()
