@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
 
 	"github.com/stega/pgque-vendor/internal/fault"
 )
@@ -32,7 +33,12 @@ var errFinding = errors.New("a check found something")
 // errInterrupted is the cause of a command's cancelled context after a signal.
 type errInterrupted struct{ signal os.Signal }
 
-func (e errInterrupted) Error() string { return fmt.Sprintf("interrupted by %s", e.signal) }
+func (e errInterrupted) Error() string {
+	if e.signal == os.Interrupt {
+		return "interrupted by SIGINT"
+	}
+	return "interrupted by SIGTERM"
+}
 
 // exitCode maps how a command ended to the code that the process returns.
 func exitCode(ctx context.Context, err error) int {
@@ -42,10 +48,8 @@ func exitCode(ctx context.Context, err error) int {
 		return 0
 	case errors.Is(err, errFinding):
 		return int(fault.Finding)
-	case errors.As(err, &interrupted):
-		return interrupted.code()
-	case errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &interrupted):
-		return interrupted.code()
+	case errors.As(err, &interrupted), errors.As(context.Cause(ctx), &interrupted):
+		return interrupted.code() // whatever broke off: the signal is why
 	}
 	return int(fault.ClassOf(err))
 }
@@ -74,12 +78,17 @@ func printError(w io.Writer, err error) {
 }
 
 // printable keeps what a remote or a file says from steering the terminal:
-// control characters other than newline and tab are shown escaped.
+// control characters other than newline and tab, and those that turn the
+// direction of writing, are shown escaped.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.TrimRight(s, "\n") {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		switch {
+		case r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0:
 			fmt.Fprintf(&b, "\\x%02x", r)
+			continue
+		case unicode.Is(unicode.Bidi_Control, r):
+			fmt.Fprintf(&b, "\\u%04x", r)
 			continue
 		}
 		b.WriteRune(r)
