@@ -140,7 +140,7 @@ func (o *bootstrapOptions) verdict(r *bootstrap.Report, f bootstrap.File, took t
 		if o.check || o.plan {
 			done = "to be completed"
 		}
-		return fmt.Sprintf("database %q has PgQue %s; %s: %s (%s)", r.Database, to, done, strings.Join(r.Plan.Lines(f), " "), ms)
+		return fmt.Sprintf("database %q has PgQue %s; %s: %s (%s)", r.Database, to, done, strings.Join(r.Plan.Lines(f), "; "), ms)
 	}
 	return fmt.Sprintf("database %q has PgQue %s, nothing to do%s (%s)", r.Database, to, grantWords(r), ms)
 }
