@@ -1,8 +1,11 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -27,8 +30,11 @@ type batch struct {
 	estimate   int64 // number of events, by the queue's sequence; may be far off
 	maxRetries int
 	subID      int
-	reopened   bool // it was open before this run asked: its last holder may have crashed
-	seen       int  // events read so far
+	reopened   bool      // it was open before this run asked: its last holder may have crashed
+	moreTicks  bool      // another batch was waiting when this one was opened
+	seen       int       // events read so far
+	first      []*record // read in the round trip that opened it
+	haveFirst  bool
 }
 
 // record is an event as PgQue stores it: Event, and what is needed to write it
@@ -70,23 +76,54 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 	return w, err
 }
 
-// open takes the next batch, or the one that is open already. It returns nil
-// when there is none.
+const openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq, exists (
+		select from pgque.tick t join pgque.queue q on q.queue_id = t.tick_queue
+		where q.queue_name = $1::text and t.tick_id > b.cur_tick_id)
+	from pgque.next_batch_info($1::text, $2::text) b where b.batch_id is not null`
+
+// firstSQL reads the batch that the statement before it opened, unless it seems
+// to be too large for that.
+var firstSQL = `with b as materialized (
+		select s.sub_batch as id
+		from pgque.queue q
+		join pgque.subscription s on s.sub_queue = q.queue_id
+		join pgque.consumer c on c.co_id = s.sub_consumer
+		join pgque.tick cur on cur.tick_queue = s.sub_queue and cur.tick_id = s.sub_next_tick
+		join pgque.tick last on last.tick_queue = s.sub_queue and last.tick_id = s.sub_last_tick
+		where q.queue_name = $1::text and c.co_name = $2::text and s.sub_batch is not null
+		and coalesce(cur.tick_event_seq - last.tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + `
+	) ` + wholeSQL("(select e.* from b, lateral pgque.get_batch_events(b.id) e)")
+
+// open takes the next batch, or the one that is open already, and reads it if it
+// is not large, in one round trip. It returns nil when there is none.
 func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
-	callCtx, cancel := withTimeout(ctx, callTimeout)
+	callCtx, cancel := withTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	rows, err := oneTrip(callCtx, r.pool, `select batch_id, cur_tick_event_seq - prev_tick_event_seq
-		from pgque.next_batch_info($1::text, $2::text) where batch_id is not null`, r.queue, r.name)
-	if err != nil || len(rows) == 0 {
+	args := []string{r.queue, r.name}
+	statements := []statement{{openSQL, args}}
+	if r.can.settleAtOnce {
+		statements = append(statements, statement{firstSQL, args})
+	}
+	results, err := oneTrip(callCtx, r.pool, statements...)
+	if err != nil || len(results[0].Rows) == 0 {
 		return nil, err
 	}
-	b := &batch{maxRetries: w.maxRetries, subID: w.subID}
-	if b.id, err = strconv.ParseInt(string(rows[0][0]), 10, 64); err != nil {
+	opened := results[0].Rows[0]
+	b := &batch{maxRetries: w.maxRetries, subID: w.subID, moreTicks: string(opened[2]) == "t"}
+	if b.id, err = strconv.ParseInt(string(opened[0]), 10, 64); err != nil {
 		return nil, err
 	}
-	b.estimate, _ = strconv.ParseInt(string(rows[0][1]), 10, 64) // NULL where the database was upgraded from an old PgQ
+	b.estimate, _ = strconv.ParseInt(string(opened[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
 	b.reopened = w.openBatch != nil && *w.openBatch != r.ownBatch
 	r.ownBatch = b.id
+	if r.can.settleAtOnce && b.estimate <= wholeRows {
+		b.haveFirst = true
+		b.first, err = r.parseAll(results[1].Rows)
+		results[1].Rows = nil
+		if err != nil {
+			return nil, err
+		}
+	}
 	return b, crash.At(ctx, crash.Opened)
 }
 
@@ -157,7 +194,7 @@ func (rd *reader) piece(ctx context.Context) ([]*record, error) {
 		return nil, nil
 	}
 	n := len(rd.args)
-	records, _, err := rd.query(ctx, columns+" from "+rd.source+" s where ev_id > $"+strconv.Itoa(n+1)+"::bigint and ev_id <= $"+strconv.Itoa(n+2)+"::bigint order by ev_id",
+	records, err := rd.query(ctx, columns+" from "+rd.source+" s where ev_id > $"+strconv.Itoa(n+1)+"::bigint and ev_id <= $"+strconv.Itoa(n+2)+"::bigint order by ev_id",
 		rd.last, rd.bounds[0])
 	if err != nil {
 		return nil, err
@@ -170,17 +207,26 @@ func (rd *reader) piece(ctx context.Context) ([]*record, error) {
 const columns = `select ev_id, floor(extract(epoch from ev_time) * 1000000)::bigint, ev_txid::text, ev_retry, ev_type, ev_data,
 	ev_extra1, ev_extra2, ev_extra3, ev_extra4`
 
-// whole reads the batch in one go, up to a limit in rows and one in bytes, which
-// the server keeps by a running sum: it sends no more than that and one row.
-func (rd *reader) whole(ctx context.Context) ([]*record, error) {
-	n := len(rd.args)
-	records, size, err := rd.query(ctx, columns+`
-		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + `+strconv.Itoa(rowBytes)+`) over (order by ev_id rows unbounded preceding)
-				- coalesce(octet_length(ev_data), 0) - `+strconv.Itoa(rowBytes)+` as before
-			from (select * from `+rd.source+` s order by ev_id limit $`+strconv.Itoa(n+1)+`::bigint) e) w
-		where before < $`+strconv.Itoa(n+2)+`::bigint order by ev_id`, wholeRows, wholeBytes)
-	if err != nil {
+// wholeSQL reads a batch in one go, up to a limit in rows and one in bytes. The
+// server keeps to it by a running sum: it sends no more than that and one row.
+func wholeSQL(source string) string {
+	row, rows, bytes := strconv.Itoa(rowBytes), strconv.Itoa(wholeRows), strconv.Itoa(wholeBytes)
+	return columns + `
+		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + ` + row + `) over (order by ev_id rows unbounded preceding)
+				- coalesce(octet_length(ev_data), 0) - ` + row + ` as before
+			from (select * from ` + source + ` s order by ev_id limit ` + rows + `) e) w
+		where before < ` + bytes + ` order by ev_id`
+}
+
+func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
+	if rd.batch.haveFirst {
+		records, rd.batch.first = rd.batch.first, nil
+	} else if records, err = rd.query(ctx, wholeSQL(rd.source)); err != nil {
 		return nil, err
+	}
+	size := 0
+	for _, rec := range records {
+		size += len(rec.Payload) + rowBytes
 	}
 	rd.done = len(records) < wholeRows && size < wholeBytes
 	if len(records) > 0 {
@@ -215,25 +261,65 @@ func (rd *reader) cut(ctx context.Context) error {
 	return err
 }
 
-func (rd *reader) query(ctx context.Context, sql string, args ...any) ([]*record, int, error) {
-	found, err := rd.run.pool.Query(ctx, sql, append(append([]any{exec}, rd.args...), args...)...)
+func (rd *reader) query(ctx context.Context, sql string, args ...any) ([]*record, error) {
+	rows, err := rd.run.pool.Query(ctx, sql, append(append([]any{exec}, rd.args...), args...)...)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	size := 0
+	defer rows.Close()
 	var records []*record
-	var at int64
-	rec := new(record)
-	into := []any{&rec.ID, &at, &rec.txid, &rec.retry, &rec.typ, (*[]byte)(&rec.Payload), &rec.extra1, &rec.extra2, &rec.extra3, &rec.extra4}
-	_, err = pgx.ForEachRow(found, into, func() error {
-		copied := *rec
-		copied.Time = time.UnixMicro(at)
-		rd.run.complete(&copied)
-		records = append(records, &copied)
-		size += len(copied.Payload) + rowBytes
+	for rows.Next() {
+		rec, err := rd.run.parse(rows.RawValues())
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec)
+	}
+	return records, rows.Err()
+}
+
+func (r *run) parseAll(rows [][][]byte) ([]*record, error) {
+	records := make([]*record, 0, len(rows))
+	for i, row := range rows {
+		rec, err := r.parse(row)
+		if err != nil {
+			return nil, err
+		}
+		records, rows[i] = append(records, rec), nil
+	}
+	return records, nil
+}
+
+// parse reads a row of columns, in text form, and keeps nothing of it.
+func (r *run) parse(row [][]byte) (*record, error) {
+	rec := &record{txid: string(row[2]), typ: optional(row[4]),
+		extra1: optional(row[6]), extra2: optional(row[7]), extra3: optional(row[8]), extra4: optional(row[9])}
+	id, err1 := strconv.ParseInt(string(row[0]), 10, 64)
+	micros, err2 := strconv.ParseInt(string(row[1]), 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("event in a form that is not known: %w", err)
+	}
+	rec.ID, rec.Time = id, time.UnixMicro(micros)
+	if row[3] != nil {
+		retry, err := strconv.ParseInt(string(row[3]), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("event %d: retry count: %w", id, err)
+		}
+		retry32 := int32(retry)
+		rec.retry = &retry32
+	}
+	rec.Payload = bytes.Clone(row[5])
+	r.complete(rec)
+	return rec, nil
+}
+
+// optional is nil for NULL.
+func optional(value []byte) *string {
+	if value == nil {
 		return nil
-	})
-	return records, size, err
+	}
+	s := string(value)
+	return &s
 }
 
 // complete fills in what is derived from the stored row.

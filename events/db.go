@@ -92,28 +92,36 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	return db.Begin(ctx)
 }
 
-// oneTrip runs one statement in a transaction of its own, with begin and commit in
-// the same round trip. Arguments are text. When the statement fails the
+// statement is SQL with its arguments as text.
+type statement struct {
+	sql  string
+	args []string
+}
+
+// oneTrip runs statements in a transaction of their own, with begin and commit in
+// the same round trip, and returns the rows of each as text. When one fails the
 // connection is left in a failed transaction, and the pool drops it.
-func oneTrip(ctx context.Context, pool *pgxpool.Pool, sql string, args ...string) (rows [][][]byte, err error) {
+func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) ([]*pgconn.Result, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Release()
-	values := make([][]byte, len(args))
-	for i, arg := range args {
-		values[i] = []byte(arg)
-	}
 	batch := &pgconn.Batch{}
 	batch.ExecParams("begin isolation level read committed read write", nil, nil, nil, nil)
-	batch.ExecParams(sql, values, nil, nil, nil)
+	for _, st := range statements {
+		values := make([][]byte, len(st.args))
+		for i, arg := range st.args {
+			values[i] = []byte(arg)
+		}
+		batch.ExecParams(st.sql, values, nil, nil, nil)
+	}
 	batch.ExecParams("commit", nil, nil, nil, nil)
 	results, err := conn.Conn().PgConn().ExecBatch(ctx, batch).ReadAll()
 	if err != nil {
 		return nil, err
 	}
-	return results[1].Rows, nil
+	return results[1 : len(results)-1], nil
 }
 
 // rollback ends tx although ctx may be over already.

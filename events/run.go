@@ -45,8 +45,9 @@ type run struct {
 
 	can      capabilities
 	lease    *lease
-	ownBatch int64 // the batch that this run has opened: it is no one else's wreck
-	single   bool  // Step: errors are returned, not waited out
+	known    waiting // what is known to wait, so that no look is needed
+	ownBatch int64   // the batch that this run has opened: it is no one else's wreck
+	single   bool    // Step: errors are returned, not waited out
 }
 
 func newRun(ctx context.Context, c *Consumer, cfg ConsumerConfig) (*run, context.CancelFunc) {
@@ -248,7 +249,7 @@ func (r *run) standBy(started *bool) error {
 }
 
 func (r *run) hold(l *lease) {
-	r.lease = l
+	r.lease, r.known = l, waiting{}
 	l.keep(context.WithoutCancel(r.stop))
 	handlers, end := context.WithCancelCause(l.ctx)
 	context.AfterFunc(r.work, func() {
@@ -277,10 +278,13 @@ func (r *run) wait(wake <-chan struct{}) {
 func (r *run) step() (n int, more bool, err error) {
 	// A batch is not opened under a context that the caller may end: the answer
 	// would be lost, and the batch would look like a crash at the next start.
-	w, err := r.look(r.lease.ctx)
-	if err != nil || w.openBatch == nil && !w.hasTick {
-		return 0, false, err
+	if !r.known.hasTick {
+		if r.known, err = r.look(r.lease.ctx); err != nil || r.known.openBatch == nil && !r.known.hasTick {
+			return 0, false, err
+		}
 	}
+	w := r.known
+	r.known = waiting{}
 	b, err := r.open(r.lease.ctx, w)
 	if err != nil || b == nil {
 		return 0, false, err
@@ -303,6 +307,9 @@ func (r *run) step() (n int, more bool, err error) {
 		return b.seen, false, err
 	}
 	r.cfg.Observer.observe(report)
+	if b.moreTicks && !report.Stale {
+		r.known = waiting{subID: w.subID, maxRetries: w.maxRetries, hasTick: true}
+	}
 	if r.single {
 		return b.seen, true, err
 	}

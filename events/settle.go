@@ -79,15 +79,15 @@ func (r *run) ack(ctx context.Context, b *batch) error {
 	if err := crash.At(ctx, crash.Settled); err != nil {
 		return err // before the commit, as there is no time between the two here
 	}
-	rows, err := oneTrip(ctx, r.pool, "select pgque.ack($4::text::bigint) where "+heldSQL,
-		append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10))...)
+	results, err := oneTrip(ctx, r.pool, statement{"select pgque.ack($4::text::bigint) where " + heldSQL,
+		append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10))})
 	switch {
 	case err != nil:
 		return err
-	case len(rows) == 0:
+	case len(results[0].Rows) == 0:
 		r.lease.end(errLeaseLost)
 		return errLeaseLost
-	case string(rows[0][0]) == "0":
+	case string(results[0].Rows[0][0]) == "0":
 		return ErrStaleBatch
 	}
 	return crash.At(ctx, crash.Acked)
