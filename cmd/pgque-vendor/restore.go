@@ -46,7 +46,7 @@ must have the SHA-256 that SOURCE.json has; SOURCE.json is never rewritten.`,
 	}
 	registerDir(cmd, &o.dir)
 	o.upstream.register(cmd)
-	cmd.Flags().BoolVar(&o.force, "force", false, "also replace files that differ, and remove unknown ones")
+	cmd.Flags().BoolVar(&o.force, "force", false, "also replace files that differ")
 	cmd.Flags().BoolVar(&o.json, "json", false, "write one JSON document")
 	return cmd
 }
@@ -63,7 +63,7 @@ func (o *restoreOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	if len(wanted) == 0 && !local.report.Interrupted {
+	if len(wanted) == 0 && !local.report.Interrupted && !local.report.NoAttributes {
 		return o.report(env, "unchanged", local.source, nil)
 	}
 	files, err := o.fetch(ctx, env, local.source, wanted)

@@ -66,6 +66,8 @@ type Report struct {
 	Notes       []string // worth a line, no finding
 	Bytes       int64    // of the files that are OK
 	Interrupted bool     // an update or restore died half way, or runs right now
+
+	NoAttributes bool // .gitattributes is not there; Commit writes it
 }
 
 // Clean reports whether every file was checked and nothing was found. No file
@@ -273,7 +275,8 @@ func (r *Report) noteAttributes(root *os.Root, entries map[string]fs.DirEntry) {
 		return
 	}
 	if _, ok := entries[attributesName]; !ok {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s is missing: with core.autocrlf git changes the files' line endings; make it, with the line \"* -text\"", r.path(attributesName)))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s is missing: with core.autocrlf git changes the files' line endings; to write it: %s", r.path(attributesName), r.command("restore")))
+		r.NoAttributes = true
 		return
 	}
 	data, err := readRegular(root, attributesName, sourceLimit)
