@@ -40,10 +40,27 @@ func (c *Cluster) Launch(ctx context.Context) error {
 	if c.process != nil {
 		return errors.New("start PostgreSQL: it is running already")
 	}
-	from := len(c.Log())
+	for {
+		from := len(c.Log())
+		err := c.launchOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		log := c.Log()
+		log = log[min(from, len(log)):]
+		// Children of a killed server take a moment to notice and to go.
+		if strings.Contains(log, "pre-existing shared memory block") && ctx.Err() == nil {
+			time.Sleep(readyPoll)
+			continue
+		}
+		return fmt.Errorf("start PostgreSQL: %w; its log says: %s", err, lastLines(log, 12))
+	}
+}
+
+func (c *Cluster) launchOnce(ctx context.Context) error {
 	process, err := c.spawn(ctx)
 	if err != nil {
-		return fmt.Errorf("start PostgreSQL: %w", err)
+		return err
 	}
 	c.guard.watch(process.Pid)
 	ended := make(chan struct{})
@@ -54,8 +71,7 @@ func (c *Cluster) Launch(ctx context.Context) error {
 	c.process, c.ended = process, ended
 	if err := c.waitReady(ctx); err != nil {
 		c.killLocked()
-		log := c.Log()
-		return fmt.Errorf("start PostgreSQL: %w; its log says: %s", err, lastLines(log[min(from, len(log)):], 12))
+		return err
 	}
 	return nil
 }
