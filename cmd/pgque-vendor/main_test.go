@@ -81,6 +81,7 @@ func runScripts(t *testing.T, clone, dir string) {
 			"database": cmdDatabase,
 			"login":    cmdLogin,
 			"sql":      cmdSQL,
+			"vendored": cmdVendored,
 			"keep":     cmdKeep,
 			"same":     cmdSame,
 		},
