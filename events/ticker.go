@@ -51,7 +51,8 @@ type Ticker struct {
 
 	// One loop's own: queues that fail by themselves, and what was warned of.
 	troubled   troubles // tickLoop
-	unrotated  troubles // upkeepLoop
+	unrotated  troubles // upkeepLoop, like the rest
+	unretried  troubles
 	warned     map[string]bool
 	maintained time.Time // when maint() was called last
 
@@ -97,7 +98,7 @@ func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
 		config:   config,
 		log:      loggerOr(config.Logger),
 		nudged:   make(chan struct{}, 1),
-		troubled: troubles{}, unrotated: troubles{}, warned: map[string]bool{},
+		troubled: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
 		actions: map[string]actionState{},
 	}
 }
@@ -130,20 +131,21 @@ func (t *Ticker) Run(ctx context.Context) error {
 }
 
 // Health returns nil while the ticker does its work, otherwise what keeps it from
-// it: an action that has failed three times in a row, or has not succeeded for 15
-// seconds, the time after which a silent connection is given up. It is meant for
-// a readiness probe, and is an error until the first look succeeded.
+// it: an action that has failed three times in a row, or no look that succeeded for
+// 15 seconds, the time after which a silent connection is given up. It is meant
+// for a readiness probe, and is an error until the first looks have succeeded.
 func (t *Ticker) Health() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, action := range []string{"tick", "retry"} {
+	for _, action := range []string{"start", "tick", "retry", "rotate", "maintain", "settings"} {
 		s := t.actions[action]
+		looks := action == "tick" || action == "retry"
 		switch {
 		case s.failures >= 3:
 			return fmt.Errorf("%s fails: %w", action, s.err)
-		case s.succeeded.IsZero():
+		case looks && s.succeeded.IsZero():
 			return fmt.Errorf("%s has not succeeded yet", action)
-		case time.Since(s.succeeded) > callTimeout:
+		case looks && time.Since(s.succeeded) > max(callTimeout, 3*t.config.Every):
 			return fmt.Errorf("%s has not succeeded for %s", action, time.Since(s.succeeded).Round(time.Second))
 		}
 	}
@@ -199,7 +201,7 @@ func (t *Ticker) done(ctx context.Context, action string, err error) {
 	if err == nil {
 		s = actionState{succeeded: time.Now()}
 	} else {
-		s.err, s.failures = err, s.failures+1
+		s = actionState{succeeded: was.succeeded, err: err, failures: was.failures + 1}
 	}
 	t.actions[action] = s
 	t.mu.Unlock()

@@ -13,10 +13,13 @@ import (
 func (t *Ticker) start(ctx context.Context) error {
 	for {
 		err := t.check(ctx)
-		if err == nil || ctx.Err() != nil || permanent(err) {
+		if ctx.Err() != nil || permanent(err) {
 			return err
 		}
 		t.done(ctx, "start", err)
+		if err == nil {
+			return nil
+		}
 		sleep(ctx, t.pause("start", t.config.Every))
 	}
 }

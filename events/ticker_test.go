@@ -341,6 +341,37 @@ func TestThousandRetriesDueAtOnce(t *testing.T) {
 	})
 }
 
+// Retries of a queue that cannot take them back do not keep the others waiting.
+func TestRetriesOfABrokenQueue(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "a", "broken")
+		pfx := db.Value(t, `select queue_data_pfx from pgque.queue where queue_name = 'broken'`)
+		db.Exec(t, `update pgque.queue set queue_data_pfx = 'pgque.gone' where queue_name = 'broken'`)
+		for _, q := range []string{"broken", "a"} { // the broken one's are due first
+			db.Exec(t, fmt.Sprintf(`select pgque.subscribe('%s', 'c')`, q))
+			db.Exec(t, fmt.Sprintf(`select count(pgque.event_retry_raw('%s', 'c', now(), i, now(), 1, 't', '{}', null, null, null, null)) from generate_series(1, 30) i`, q))
+		}
+		left := func() string {
+			return db.Value(t, `select string_agg(queue_name || n, ' ') from (select queue_name, count(*) n from pgque.retry_queue
+				join pgque.queue on queue_id = ev_queue group by 1 order by 1) x`)
+		}
+		log, text := testLogger()
+		runTicker(t, NewTicker(pool, TickerConfig{Logger: log}))
+		eventually(t, 10*time.Second, "the others' retries", func() bool { return left() == "broken30" })
+		eventually(t, 10*time.Second, "its name", func() bool { return strings.Contains(text.String(), "queue=broken") })
+		if n := strings.Count(text.String(), "queue=broken"); n != 1 {
+			t.Errorf("the broken queue is named %d times:\n%s", n, text)
+		}
+		db.Exec(t, fmt.Sprintf(`update pgque.queue set queue_data_pfx = '%s' where queue_name = 'broken'`, pfx))
+		eventually(t, 10*time.Second, "its own retries", func() bool { return left() == "" })
+		if n := scalar[int](t, pool, "select count(*) from "+pfx); n != 30 {
+			t.Errorf("%d events came back, want 30", n)
+		}
+	})
+}
+
 // A rotation needs both steps, the second in a transaction of its own. One queue
 // that cannot rotate does not keep the others from it.
 func TestRotation(t *testing.T) {

@@ -10,11 +10,6 @@ import (
 const (
 	upkeepEvery   = time.Second
 	maintainEvery = 30 * time.Second
-	// retryBudget ends a round of moving retries, so that rotation has its turn.
-	retryBudget = 5 * time.Second
-	// retryCalls is how often one transaction calls maint_retry_events, which
-	// moves 10 events a call. It keeps the number of commits low.
-	retryCalls = 20
 )
 
 // upkeepLoop moves due retries, rotates tables and does the maintenance. It looks
@@ -72,31 +67,6 @@ func (t *Ticker) lookForUpkeep(ctx context.Context) (retries, step2 bool, err er
 		err = ErrReadOnly
 	}
 	return retries, step2, err
-}
-
-// moveRetries puts due events back into their queues until none is due, another
-// ticker is at it, or the budget is spent.
-func (t *Ticker) moveRetries(ctx context.Context) error {
-	for started := time.Now(); time.Since(started) < retryBudget; {
-		moved := 0
-		err := t.act(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, `
-				with guard as materialized (select pg_try_advisory_xact_lock($1, $2) as mine)
-				select coalesce(sum(pgque.maint_retry_events()), 0)
-				  from guard, generate_series(1, $3::int) where mine`,
-				exec, lockTicks, lockRetries, retryCalls).Scan(&moved)
-		})
-		if err != nil {
-			return err
-		}
-		if moved > 0 {
-			t.config.Observer.observe(Retried{Events: moved})
-		}
-		if moved < 10*retryCalls {
-			return nil
-		}
-	}
-	return nil
 }
 
 // step2 tells PgQue that a rotation's first step is visible to all. It must have
