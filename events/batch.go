@@ -3,10 +3,11 @@ package events
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,13 +43,16 @@ type batch struct {
 type record struct {
 	Event
 	typ                            *string
-	txid                           string
+	txid                           uint64
 	retry                          *int32
 	extra1, extra2, extra3, extra4 *string
 }
 
 // attemptsSpent says that one more failure makes a dead letter of it.
 func (r *record) attemptsSpent(maxRetries int) bool { return r.Attempt > maxRetries }
+
+// epoch is where PostgreSQL counts its times from.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // waiting is the look that an idle consumer repeats. It reads two public tables
 // and takes no transaction id, where an empty receive writes each time.
@@ -100,9 +104,9 @@ func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	callCtx, cancel := withTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	args := []string{r.queue, r.name}
-	statements := []statement{{openSQL, args}}
+	statements := []statement{{sql: openSQL, args: args}}
 	if r.can.settleAtOnce {
-		statements = append(statements, statement{firstSQL, args})
+		statements = append(statements, statement{sql: firstSQL, args: args, binary: true})
 	}
 	results, err := oneTrip(callCtx, r.pool, statements...)
 	if err != nil || len(results[0].Rows) == 0 {
@@ -132,24 +136,24 @@ func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 type reader struct {
 	run    *run
 	batch  *batch
-	source string  // a query that gives the batch's rows
-	args   []any   // of source
-	last   int64   // the highest id read
-	bounds []int64 // the highest ids of the pieces that are left
-	pieces bool    // bounds is valid
+	source string   // a query that gives the batch's rows
+	args   []string // of source
+	last   int64    // the highest id read
+	bounds []int64  // the highest ids of the pieces that are left
+	pieces bool     // bounds is valid
 	done   bool
 }
 
 func (r *run) read(b *batch) *reader {
 	rd := &reader{run: r, batch: b, last: math.MinInt64}
-	rd.source, rd.args = "pgque.get_batch_events($1::bigint)", []any{b.id}
+	rd.source, rd.args = "pgque.get_batch_events($1::bigint)", []string{strconv.FormatInt(b.id, 10)}
 	if !r.can.settleAtOnce {
 		// receive is all that pgque_reader may call. It must be given no limit
 		// that cuts the batch: what it leaves out, the ack would lose.
-		rd.source = `(select msg_id as ev_id, created_at as ev_time, 0 as ev_txid, retry_count as ev_retry, type as ev_type,
+		rd.source = `(select msg_id as ev_id, created_at as ev_time, 0::bigint as ev_txid, retry_count as ev_retry, type as ev_type,
 			payload as ev_data, extra1 as ev_extra1, extra2 as ev_extra2, extra3 as ev_extra3, extra4 as ev_extra4
 			from pgque.receive($1::text, $2::text, 2147483647) where batch_id = $3::bigint)`
-		rd.args = []any{r.queue, r.name, b.id}
+		rd.args = []string{r.queue, r.name, strconv.FormatInt(b.id, 10)}
 	}
 	return rd
 }
@@ -195,7 +199,7 @@ func (rd *reader) piece(ctx context.Context) ([]*record, error) {
 	}
 	n := len(rd.args)
 	records, err := rd.query(ctx, columns+" from "+rd.source+" s where ev_id > $"+strconv.Itoa(n+1)+"::bigint and ev_id <= $"+strconv.Itoa(n+2)+"::bigint order by ev_id",
-		rd.last, rd.bounds[0])
+		strconv.FormatInt(rd.last, 10), strconv.FormatInt(rd.bounds[0], 10))
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +208,8 @@ func (rd *reader) piece(ctx context.Context) ([]*record, error) {
 	return records, nil
 }
 
-const columns = `select ev_id, floor(extract(epoch from ev_time) * 1000000)::bigint, ev_txid::text, ev_retry, ev_type, ev_data,
-	ev_extra1, ev_extra2, ev_extra3, ev_extra4`
+// columns are read in binary form: the text of a time depends on settings.
+const columns = "select ev_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4"
 
 // wholeSQL reads a batch in one go, up to a limit in rows and one in bytes. The
 // server keeps to it by a running sum: it sends no more than that and one row.
@@ -247,12 +251,17 @@ func (rd *reader) cut(ctx context.Context) error {
 		rd.source, rd.args = "("+sql+")", nil
 	}
 	n := len(rd.args)
+	args := []any{exec}
+	for _, arg := range rd.args {
+		args = append(args, arg)
+	}
+	args = append(args, rd.last, chunkBytes)
 	// "offset 0" keeps the payloads themselves out of the sort.
 	found, err := rd.run.pool.Query(ctx, `select max(ev_id) from (
 			select ev_id, (sum(size) over (order by ev_id rows unbounded preceding) - size) / $`+strconv.Itoa(n+2)+`::bigint as piece
 			from (select ev_id, coalesce(octet_length(ev_data), 0)::bigint + `+strconv.Itoa(rowBytes)+` as size
 				from `+rd.source+` s where ev_id > $`+strconv.Itoa(n+1)+`::bigint offset 0) sizes) pieces
-		group by trunc(piece) order by 1`, append(append([]any{exec}, rd.args...), rd.last, chunkBytes)...)
+		group by trunc(piece) order by 1`, args...)
 	if err != nil {
 		return err
 	}
@@ -261,21 +270,25 @@ func (rd *reader) cut(ctx context.Context) error {
 	return err
 }
 
-func (rd *reader) query(ctx context.Context, sql string, args ...any) ([]*record, error) {
-	rows, err := rd.run.pool.Query(ctx, sql, append(append([]any{exec}, rd.args...), args...)...)
+func (rd *reader) query(ctx context.Context, sql string, args ...string) ([]*record, error) {
+	conn, err := rd.run.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
+	defer conn.Release()
+	st := statement{sql: sql, args: append(slices.Clone(rd.args), args...), binary: true}
+	rows := conn.Conn().PgConn().ExecParams(ctx, st.sql, st.values(), nil, nil, st.formats())
 	var records []*record
-	for rows.Next() {
-		rec, err := rd.run.parse(rows.RawValues())
+	for rows.NextRow() {
+		rec, err := rd.run.parse(rows.Values())
 		if err != nil {
+			_, _ = rows.Close()
 			return nil, err
 		}
 		records = append(records, rec)
 	}
-	return records, rows.Err()
+	_, err = rows.Close()
+	return records, err
 }
 
 func (r *run) parseAll(rows [][][]byte) ([]*record, error) {
@@ -290,23 +303,21 @@ func (r *run) parseAll(rows [][][]byte) ([]*record, error) {
 	return records, nil
 }
 
-// parse reads a row of columns, in text form, and keeps nothing of it.
+// parse reads a row of columns and keeps nothing of it.
 func (r *run) parse(row [][]byte) (*record, error) {
-	rec := &record{txid: string(row[2]), typ: optional(row[4]),
-		extra1: optional(row[6]), extra2: optional(row[7]), extra3: optional(row[8]), extra4: optional(row[9])}
-	id, err1 := strconv.ParseInt(string(row[0]), 10, 64)
-	micros, err2 := strconv.ParseInt(string(row[1]), 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("event in a form that is not known: %w", err)
+	if len(row) != 10 || len(row[0]) != 8 || len(row[1]) != 8 || row[3] != nil && len(row[3]) != 4 {
+		return nil, errors.New("events have columns of other types than PgQue's")
 	}
-	rec.ID, rec.Time = id, time.UnixMicro(micros)
+	rec := &record{typ: optional(row[4]),
+		extra1: optional(row[6]), extra2: optional(row[7]), extra3: optional(row[8]), extra4: optional(row[9])}
+	rec.ID = int64(binary.BigEndian.Uint64(row[0]))
+	rec.Time = epoch.Add(time.Duration(binary.BigEndian.Uint64(row[1])) * time.Microsecond)
+	if len(row[2]) == 8 {
+		rec.txid = binary.BigEndian.Uint64(row[2])
+	}
 	if row[3] != nil {
-		retry, err := strconv.ParseInt(string(row[3]), 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("event %d: retry count: %w", id, err)
-		}
-		retry32 := int32(retry)
-		rec.retry = &retry32
+		retry := int32(binary.BigEndian.Uint32(row[3]))
+		rec.retry = &retry
 	}
 	rec.Payload = bytes.Clone(row[5])
 	r.complete(rec)

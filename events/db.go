@@ -94,12 +94,28 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 
 // statement is SQL with its arguments as text.
 type statement struct {
-	sql  string
-	args []string
+	sql    string
+	args   []string
+	binary bool // the form of the results
+}
+
+func (st statement) values() [][]byte {
+	values := make([][]byte, len(st.args))
+	for i, arg := range st.args {
+		values[i] = []byte(arg)
+	}
+	return values
+}
+
+func (st statement) formats() []int16 {
+	if st.binary {
+		return []int16{pgx.BinaryFormatCode}
+	}
+	return nil
 }
 
 // oneTrip runs statements in a transaction of their own, with begin and commit in
-// the same round trip, and returns the rows of each as text. When one fails the
+// the same round trip, and returns the rows of each. When one fails the
 // connection is left in a failed transaction, and the pool drops it.
 func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) ([]*pgconn.Result, error) {
 	conn, err := pool.Acquire(ctx)
@@ -110,11 +126,7 @@ func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) (
 	batch := &pgconn.Batch{}
 	batch.ExecParams("begin isolation level read committed read write", nil, nil, nil, nil)
 	for _, st := range statements {
-		values := make([][]byte, len(st.args))
-		for i, arg := range st.args {
-			values[i] = []byte(arg)
-		}
-		batch.ExecParams(st.sql, values, nil, nil, nil)
+		batch.ExecParams(st.sql, st.values(), nil, nil, st.formats())
 	}
 	batch.ExecParams("commit", nil, nil, nil, nil)
 	results, err := conn.Conn().PgConn().ExecBatch(ctx, batch).ReadAll()

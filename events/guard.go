@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,7 +45,7 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 		if rec.attemptsSpent(b.maxRetries) {
 			_, err = tx.Exec(callCtx, `select pgque.event_dead($1::bigint, $2::bigint, 'the process died while it handled this event', $3::timestamptz,
 				$4::text::xid8, $5::int, $6::text, $7::text, $8::text, $9::text, $10::text, $11::text)`,
-				exec, b.id, rec.ID, rec.Time, rec.txid, rec.retry, rec.typ, text(rec.Payload), rec.extra1, rec.extra2, rec.extra3, rec.extra4)
+				exec, b.id, rec.ID, rec.Time, strconv.FormatUint(rec.txid, 10), rec.retry, rec.typ, text(rec.Payload), rec.extra1, rec.extra2, rec.extra3, rec.extra4)
 			return err
 		}
 		_, err = tx.Exec(callCtx, `select pgque.event_retry_raw($1::text, $2::text, now() + $3::float8 * interval '1 second', $4::bigint, $5::timestamptz,

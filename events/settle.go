@@ -79,8 +79,10 @@ func (r *run) ack(ctx context.Context, b *batch) error {
 	if err := crash.At(ctx, crash.Settled); err != nil {
 		return err // before the commit, as there is no time between the two here
 	}
-	results, err := oneTrip(ctx, r.pool, statement{"select pgque.ack($4::text::bigint) where " + heldSQL,
-		append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10))})
+	results, err := oneTrip(ctx, r.pool, statement{
+		sql:  "select pgque.ack($4::text::bigint) where " + heldSQL,
+		args: append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10)),
+	})
 	switch {
 	case err != nil:
 		return err
