@@ -337,10 +337,8 @@ $$;
 
 -- >>> v0.2.0
 create or replace function pgque.force_next_tick(i_queue_name text) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.force_tick(i_queue_name);
-end
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.force_tick(i_queue_name);
 $$;
 
 -- About a second of ticks, for a scheduler that starts once a second.
@@ -448,10 +446,8 @@ end
 $$;
 
 create or replace function pgque.drop_queue(x_queue_name text) returns integer
-language plpgsql as $$
-begin
-    return pgque.drop_queue(x_queue_name, false);
-end
+language sql as $$
+    select pgque.drop_queue(x_queue_name, false);
 $$;
 
 create or replace function pgque.set_queue_config(x_queue_name text, x_param_name text, x_param_value text) returns integer
@@ -510,101 +506,14 @@ $$;
 
 create or replace function pgque.insert_event(
     queue_name text, ev_type text, ev_data text, ev_extra1 text, ev_extra2 text, ev_extra3 text, ev_extra4 text) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.insert_event_raw(queue_name, null, null, null, null, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4);
-end
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.insert_event_raw(queue_name, null, null, null, null, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4);
 $$;
 
 create or replace function pgque.insert_event(queue_name text, ev_type text, ev_data text) returns bigint
-language plpgsql as $$
-begin
-    return pgque.insert_event(queue_name, ev_type, ev_data, null, null, null, null);
-end
+language sql as $$
+    select pgque.insert_event(queue_name, ev_type, ev_data, null, null, null, null);
 $$;
-
--- Before the functions that follow, as in PgQue: they reach pgque_admin only
--- through the other two roles, or by the next run of this file.
-grant execute on all functions in schema pgque to pgque_admin;
-
-create or replace function pgque.send(queue_name text, payload text) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.insert_event(queue_name, 'default', payload);
-end
-$$;
-
-create or replace function pgque.send(queue_name text, payload jsonb) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.insert_event(queue_name, 'default', payload::text);
-end
-$$;
-
-create or replace function pgque.send(queue_name text, type_name text, payload text) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.insert_event(queue_name, type_name, payload);
-end
-$$;
-
-create or replace function pgque.send(queue_name text, type_name text, payload jsonb) returns bigint
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.insert_event(queue_name, type_name, payload::text);
-end
-$$;
-
--- Many events of one type; the ids come back in the order of the payloads.
-create or replace function pgque.send_batch(queue_name text, type_name text, payloads text[]) returns bigint[]
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-declare
-    q   pgque.queue;
-    ids bigint[];
-begin
-    if payloads is null then
-        raise exception 'payloads must not be null';
-    elsif cardinality(payloads) = 0 then
-        return '{}';
-    end if;
-    select * into q from pgque.queue where queue.queue_name = send_batch.queue_name;
-    if not found then
-        raise exception 'queue not found: %', send_batch.queue_name;
-    elsif q.queue_disable_insert then
-        raise exception 'Insert into queue disallowed';
-    end if;
-    execute format('with added as (
-                        insert into %s_%s (ev_time, ev_type, ev_data)
-                        select now(), $1, p from unnest($2) with ordinality u (p, n) order by n
-                        returning ev_id)
-                    select array_agg(ev_id order by ev_id) from added', q.queue_data_pfx, q.queue_cur_table)
-    into ids using type_name, payloads;
-    return ids;
-end
-$$;
-
-create or replace function pgque.send_batch(queue_name text, type_name text, payloads jsonb[]) returns bigint[]
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.send_batch(queue_name, type_name, payloads::text[]);
-end
-$$;
-
--- >>> v0.2.0
-create or replace function pgque.send_batch(queue_name text, payloads text[]) returns bigint[]
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.send_batch(queue_name, 'default', payloads);
-end
-$$;
-
-create or replace function pgque.send_batch(queue_name text, payloads jsonb[]) returns bigint[]
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.send_batch(queue_name, 'default', payloads::text[]);
-end
-$$;
--- <<<
 
 ----------------------------------------------------------------------------
 -- Consumers.
@@ -644,17 +553,8 @@ end
 $$;
 
 create or replace function pgque.register_consumer(x_queue_name text, x_consumer_id text) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.register_consumer_at(x_queue_name, x_consumer_id, null);
-end
-$$;
-
-create or replace function pgque.subscribe(queue text, consumer text) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.register_consumer_at(queue, consumer, null);
-end
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.register_consumer_at(x_queue_name, x_consumer_id, null);
 $$;
 
 -- With its last subscription a consumer goes, and with it its dead letters.
@@ -673,13 +573,6 @@ begin
     delete from pgque.consumer
     where co_id = s.sub_consumer and not exists (select from pgque.subscription where sub_consumer = co_id);
     return 1;
-end
-$$;
-
-create or replace function pgque.unsubscribe(queue text, consumer text) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.unregister_consumer(queue, consumer);
 end
 $$;
 
@@ -866,57 +759,55 @@ begin
 end
 $$;
 
--- Sends one event of an open batch back. A second call changes nothing: the
--- first delay stands.
-create or replace function pgque.event_retry(x_batch_id bigint, x_event_id bigint, x_retry_time timestamptz) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
+-- Books events of an open batch for later: one of them, or all. What is booked
+-- already stays as it is: the first delay stands.
+create or replace function pgque._retry(batch bigint, event bigint, at timestamptz) returns integer
+language plpgsql as $$
 declare
     s pgque.subscription;
+    n integer;
 begin
-    select * into s from pgque.subscription where sub_batch = x_batch_id;
+    select * into s from pgque.subscription where sub_batch = batch;
     if not found then
-        raise exception 'event not found';
-    end if;
-    if exists (select from pgque.retry_queue where ev_owner = s.sub_id and ev_id = x_event_id) then
-        return 0;
+        return null;
     end if;
     insert into pgque.retry_queue (ev_retry_after, ev_queue, ev_id, ev_time, ev_owner, ev_retry, ev_type, ev_data,
                                    ev_extra1, ev_extra2, ev_extra3, ev_extra4)
-    select x_retry_time, s.sub_queue, e.ev_id, e.ev_time, s.sub_id, coalesce(e.ev_retry, 0) + 1, e.ev_type, e.ev_data,
+    select at, s.sub_queue, e.ev_id, e.ev_time, s.sub_id, coalesce(e.ev_retry, 0) + 1, e.ev_type, e.ev_data,
            e.ev_extra1, e.ev_extra2, e.ev_extra3, e.ev_extra4
-    from pgque.get_batch_events(x_batch_id) e
-    where e.ev_id = x_event_id;
-    if not found then
+    from pgque.get_batch_events(batch) e
+    where event is null or e.ev_id = event
+    on conflict do nothing;
+    get diagnostics n = row_count;
+    return n;
+end
+$$;
+
+create or replace function pgque.event_retry(x_batch_id bigint, x_event_id bigint, x_retry_time timestamptz) returns integer
+language plpgsql security definer set search_path = pgque, pg_catalog as $$
+declare
+    n integer := pgque._retry(x_batch_id, coalesce(x_event_id, 0), x_retry_time);
+begin
+    if n is null or n = 0 and not exists (select from pgque.get_batch_events(x_batch_id) where ev_id = x_event_id) then
         raise exception 'event not found';
     end if;
-    return 1;
+    return n;
 end
 $$;
 
 create or replace function pgque.event_retry(x_batch_id bigint, x_event_id bigint, x_retry_seconds integer) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.event_retry(x_batch_id, x_event_id, now() + make_interval(secs => x_retry_seconds));
-end
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.event_retry(x_batch_id, x_event_id, now() + make_interval(secs => x_retry_seconds));
 $$;
 
 create or replace function pgque.batch_retry(i_batch_id bigint, i_retry_seconds integer) returns integer
 language plpgsql security definer set search_path = pgque, pg_catalog as $$
 declare
-    s pgque.subscription;
-    n integer;
+    n integer := pgque._retry(i_batch_id, null, now() + make_interval(secs => i_retry_seconds));
 begin
-    select * into s from pgque.subscription where sub_batch = i_batch_id;
-    if not found then
+    if n is null then
         raise exception 'batch_retry: batch % not found', i_batch_id;
     end if;
-    insert into pgque.retry_queue (ev_retry_after, ev_queue, ev_id, ev_time, ev_owner, ev_retry, ev_type, ev_data,
-                                   ev_extra1, ev_extra2, ev_extra3, ev_extra4)
-    select now() + make_interval(secs => i_retry_seconds), s.sub_queue, e.ev_id, e.ev_time, s.sub_id,
-           coalesce(e.ev_retry, 0) + 1, e.ev_type, e.ev_data, e.ev_extra1, e.ev_extra2, e.ev_extra3, e.ev_extra4
-    from pgque.get_batch_events(i_batch_id) e
-    on conflict do nothing;
-    get diagnostics n = row_count;
     return n;
 end
 $$;
@@ -1031,79 +922,6 @@ language plpgsql security definer set search_path = pgque, pg_catalog as $$
 begin
     perform pgque.maint_rotate_tables_step1(queue_name) from pgque.queue order by queue_id;
     return 0;
-end
-$$;
-
-----------------------------------------------------------------------------
--- The messages interface.
-
-do $$
-begin
-    if to_regtype('pgque.message') is null then
-        create type pgque.message as (
-            msg_id bigint, batch_id bigint, type text, payload text, retry_count integer, created_at timestamptz,
-            extra1 text, extra2 text, extra3 text, extra4 text);
-    end if;
-end
-$$;
-
--- Opens a batch and returns its first events. An empty batch is closed at once
--- and looks like none.
-create or replace function pgque.receive(i_queue text, i_consumer text, i_max_return integer default 100) returns setof pgque.message
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-declare
-    batch bigint;
-begin
-    if i_max_return < 1 then
-        raise exception 'max_return must be >= 1, got %', i_max_return;
-    end if;
-    batch := pgque.next_batch(i_queue, i_consumer);
-    if batch is null then
-        return;
-    end if;
-    return query
-        select ev_id, batch, ev_type, ev_data, ev_retry, ev_time, ev_extra1, ev_extra2, ev_extra3, ev_extra4
-        from pgque.get_batch_events(batch) order by ev_id limit i_max_return;
-    if not found then
-        perform pgque.finish_batch(batch);
-    end if;
-end
-$$;
-
--- Finishes the whole batch, also what receive did not return.
-create or replace function pgque.ack(i_batch_id bigint) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-begin
-    return pgque.finish_batch(i_batch_id);
-end
-$$;
-
--- Sends one event back for later, or to the dead letters when it has been
--- there often enough. Of the message only msg_id counts.
-create or replace function pgque.nack(
-    i_batch_id bigint, i_msg pgque.message, i_retry_after interval default '60 seconds', i_reason text default null) returns integer
-language plpgsql security definer set search_path = pgque, pg_catalog as $$
-declare
-    most integer;
-    e    record;
-begin
-    select coalesce(queue_max_retries, 5) into most
-    from pgque.subscription join pgque.queue on queue_id = sub_queue where sub_batch = i_batch_id;
-    if not found then
-        raise exception 'batch not found: %', i_batch_id;
-    end if;
-    select * into e from pgque.get_batch_events(i_batch_id) where ev_id = i_msg.msg_id;
-    if not found then
-        raise exception 'msg_id % not found in batch %', i_msg.msg_id, i_batch_id;
-    end if;
-    if coalesce(e.ev_retry, 0) >= most then
-        perform pgque.event_dead(i_batch_id, e.ev_id, coalesce(i_reason, 'max retries exceeded'), e.ev_time,
-                                 e.ev_txid::text::xid8, e.ev_retry, e.ev_type, e.ev_data,
-                                 e.ev_extra1, e.ev_extra2, e.ev_extra3, e.ev_extra4);
-    else
-        perform pgque.event_retry(i_batch_id, e.ev_id, round(extract(epoch from i_retry_after))::integer);
-    end if;
-    return 1;
 end
 $$;
 
@@ -1265,6 +1083,157 @@ end
 $$;
 
 ----------------------------------------------------------------------------
+-- The messages interface.
+
+-- Before the functions that follow, as in PgQue: on the first run they reach
+-- pgque_admin only through the other two roles, and on the next by name.
+grant execute on all routines in schema pgque to pgque_admin;
+revoke execute on function pgque.uninstall() from pgque_admin;
+
+create or replace function pgque.send(queue_name text, payload text) returns bigint
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.insert_event(queue_name, 'default', payload);
+$$;
+
+create or replace function pgque.send(queue_name text, payload jsonb) returns bigint
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.insert_event(queue_name, 'default', payload::text);
+$$;
+
+create or replace function pgque.send(queue_name text, type_name text, payload text) returns bigint
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.insert_event(queue_name, type_name, payload);
+$$;
+
+create or replace function pgque.send(queue_name text, type_name text, payload jsonb) returns bigint
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.insert_event(queue_name, type_name, payload::text);
+$$;
+
+-- Many events of one type; the ids come back in the order of the payloads.
+create or replace function pgque.send_batch(queue_name text, type_name text, payloads text[]) returns bigint[]
+language plpgsql security definer set search_path = pgque, pg_catalog as $$
+declare
+    q   pgque.queue;
+    ids bigint[];
+begin
+    if payloads is null then
+        raise exception 'payloads must not be null';
+    elsif cardinality(payloads) = 0 then
+        return '{}';
+    end if;
+    select * into q from pgque.queue where queue.queue_name = send_batch.queue_name;
+    if not found then
+        raise exception 'queue not found: %', send_batch.queue_name;
+    elsif q.queue_disable_insert then
+        raise exception 'Insert into queue disallowed';
+    end if;
+    execute format('with added as (
+                        insert into %s_%s (ev_time, ev_type, ev_data)
+                        select now(), $1, p from unnest($2) with ordinality u (p, n) order by n
+                        returning ev_id)
+                    select array_agg(ev_id order by ev_id) from added', q.queue_data_pfx, q.queue_cur_table)
+    into ids using type_name, payloads;
+    return ids;
+end
+$$;
+
+create or replace function pgque.send_batch(queue_name text, type_name text, payloads jsonb[]) returns bigint[]
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.send_batch(queue_name, type_name, payloads::text[]);
+$$;
+
+-- >>> v0.2.0
+create or replace function pgque.send_batch(queue_name text, payloads text[]) returns bigint[]
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.send_batch(queue_name, 'default', payloads);
+$$;
+
+create or replace function pgque.send_batch(queue_name text, payloads jsonb[]) returns bigint[]
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.send_batch(queue_name, 'default', payloads::text[]);
+$$;
+-- <<<
+
+create or replace function pgque.subscribe(queue text, consumer text) returns integer
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.register_consumer_at(queue, consumer, null);
+$$;
+
+create or replace function pgque.unsubscribe(queue text, consumer text) returns integer
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.unregister_consumer(queue, consumer);
+$$;
+
+do $$
+begin
+    if to_regtype('pgque.message') is null then
+        create type pgque.message as (
+            msg_id bigint, batch_id bigint, type text, payload text, retry_count integer, created_at timestamptz,
+            extra1 text, extra2 text, extra3 text, extra4 text);
+    end if;
+end
+$$;
+
+-- Opens a batch and returns its first events. An empty batch is closed at once
+-- and looks like none.
+create or replace function pgque.receive(i_queue text, i_consumer text, i_max_return integer default 100) returns setof pgque.message
+language plpgsql security definer set search_path = pgque, pg_catalog as $$
+declare
+    batch bigint;
+begin
+    if i_max_return < 1 then
+        raise exception 'max_return must be >= 1, got %', i_max_return;
+    end if;
+    batch := pgque.next_batch(i_queue, i_consumer);
+    if batch is null then
+        return;
+    end if;
+    return query
+        select ev_id, batch, ev_type, ev_data, ev_retry, ev_time, ev_extra1, ev_extra2, ev_extra3, ev_extra4
+        from pgque.get_batch_events(batch) order by ev_id limit i_max_return;
+    if not found then
+        perform pgque.finish_batch(batch);
+    end if;
+end
+$$;
+
+-- Finishes the whole batch, also what receive did not return.
+create or replace function pgque.ack(i_batch_id bigint) returns integer
+language sql security definer set search_path = pgque, pg_catalog as $$
+    select pgque.finish_batch(i_batch_id);
+$$;
+
+-- Sends one event back for later, or to the dead letters when it has been
+-- there often enough. Of the message only msg_id counts.
+create or replace function pgque.nack(
+    i_batch_id bigint, i_msg pgque.message, i_retry_after interval default '60 seconds', i_reason text default null) returns integer
+language plpgsql security definer set search_path = pgque, pg_catalog as $$
+declare
+    most integer;
+    e    record;
+begin
+    select coalesce(queue_max_retries, 5) into most
+    from pgque.subscription join pgque.queue on queue_id = sub_queue where sub_batch = i_batch_id;
+    if not found then
+        raise exception 'batch not found: %', i_batch_id;
+    end if;
+    select * into e from pgque.get_batch_events(i_batch_id) where ev_id = i_msg.msg_id;
+    if not found then
+        raise exception 'msg_id % not found in batch %', i_msg.msg_id, i_batch_id;
+    end if;
+    if coalesce(e.ev_retry, 0) >= most then
+        perform pgque.event_dead(i_batch_id, e.ev_id, coalesce(i_reason, 'max retries exceeded'), e.ev_time,
+                                 e.ev_txid::text::xid8, e.ev_retry, e.ev_type, e.ev_data,
+                                 e.ev_extra1, e.ev_extra2, e.ev_extra3, e.ev_extra4);
+    else
+        perform pgque.event_retry(i_batch_id, e.ev_id, round(extract(epoch from i_retry_after))::integer);
+    end if;
+    return 1;
+end
+$$;
+
+----------------------------------------------------------------------------
 -- Rights. The lookers' tables are for everybody, since PgQ's consumers are.
 
 grant usage on schema pgque to public, pgque_reader;
@@ -1289,8 +1258,6 @@ begin
 end
 $$;
 drop table pg_temp.pgque_standin_functions;
--- The next run grants the admin everything that is there, but not this.
-revoke execute on function pgque.uninstall() from pgque_admin;
 -- <<<
 
 grant execute on function
@@ -1314,23 +1281,4 @@ grant execute on function
 to pgque_writer;
 -- >>> v0.2.0
 grant execute on function pgque.send_batch(text, text[]), pgque.send_batch(text, jsonb[]) to pgque_writer;
--- <<<
-
-grant execute on function
-    pgque.create_queue(text), pgque.drop_queue(text), pgque.drop_queue(text, boolean), pgque.set_queue_config(text, text, text),
-    pgque.ticker(), pgque.ticker(text), pgque.ticker(text, bigint, timestamptz, bigint), pgque.force_tick(text),
-    pgque.maint(), pgque.maint_operations(), pgque.maint_retry_events(), pgque.maint_rotate_tables_step1(text),
-    pgque.maint_rotate_tables_step2(), pgque.batch_event_sql(bigint), pgque.get_batch_cursor(bigint, text, integer),
-    pgque.event_dead(bigint, bigint, text, timestamptz, xid8, integer, text, text, text, text, text, text),
-    pgque.event_retry_raw(text, text, timestamptz, bigint, timestamptz, integer, text, text, text, text, text, text),
-    pgque.batch_retry(bigint, integer), pgque.dlq_purge(text, interval), pgque.get_batch_info(bigint),
-    pgque.finish_batch(bigint), pgque.event_retry(bigint, bigint, timestamptz), pgque.event_retry(bigint, bigint, integer),
-    pgque.next_batch(text, text), pgque.next_batch_info(text, text),
-    pgque.next_batch_custom(text, text, interval, integer, interval), pgque.get_batch_events(bigint),
-    pgque.get_queue_info(), pgque.get_queue_info(text),
-    pgque.get_consumer_info(), pgque.get_consumer_info(text), pgque.get_consumer_info(text, text),
-    pgque.status(), pgque.version()
-to pgque_admin;
--- >>> v0.2.0
-grant execute on procedure pgque.ticker_loop() to pgque_admin;
 -- <<<
