@@ -23,6 +23,7 @@ grant execute on function pgque.version() to pgque_reader;
 // Every row of the direction table that our own record decides, with releases
 // that the program does not know.
 func TestDirectionByProvenance(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		older, newer := with(v, "v7.0.0", "seven"), with(v, "v8.0.0-rc.1", "eight")
 		db := pgtest.Database(t)
@@ -68,6 +69,7 @@ func TestDirectionByProvenance(t *testing.T) {
 // An upgrade from a first release like v0.1.0, with its role that a writer
 // inherits from and its open functions.
 func TestUpgradeFromOlderStandin(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	db := pg.Database(t)
 	older := olderStandin(t)
@@ -96,6 +98,7 @@ func TestUpgradeFromOlderStandin(t *testing.T) {
 // The releases of the real PgQue, installed by hand and recognised by their
 // functions (B060).
 func TestDirectionOfRealReleases(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	v1, v2, v3 := pgtest.Real(t, "v0.1.0"), pgtest.Real(t, "v0.2.0"), pgtest.Real(t, "v0.3.0-alpha.1")
 	for _, c := range []struct {
@@ -186,6 +189,7 @@ func TestDirectionOfRealReleases(t *testing.T) {
 
 // The table of known releases against the files themselves.
 func TestKnownReleases(t *testing.T) {
+	t.Parallel()
 	for _, tag := range []string{"v0.1.0", "v0.2.0", "v0.3.0-alpha.1"} {
 		v := pgtest.Real(t, tag)
 		f := fileOf(v)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestInstallThenNothingToDo(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db := pgtest.Database(t)
 		app := db.Role(t)
@@ -53,6 +54,7 @@ func TestInstallThenNothingToDo(t *testing.T) {
 // The no-op run assigns no transaction id and takes no lock beyond AccessShare,
 // and a login that may only connect can do it (B033).
 func TestNothingToDoOnlyReads(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	app, stranger := db.Role(t), db.Role(t)
 	f := fileOf(pgtest.Standin())
@@ -86,6 +88,7 @@ func TestNothingToDoOnlyReads(t *testing.T) {
 }
 
 func TestHandEditedFunction(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		f := fileOf(v)
 		for _, edit := range []struct{ name, sql, names string }{
@@ -126,6 +129,7 @@ func TestHandEditedFunction(t *testing.T) {
 // An install by hand is recognised by its functions and gets its record; a
 // comment that somebody wrote stays.
 func TestAdoptHandMade(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db := pgtest.Database(t)
 		db.Install(t, v)
@@ -150,6 +154,7 @@ func TestAdoptHandMade(t *testing.T) {
 
 // B028's neighbour: what is not the file's own is told, not touched.
 func TestExtraFunction(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	f := fileOf(pgtest.Standin())
 	mustBootstrap(t, db.URL, f, Options{})
@@ -163,6 +168,7 @@ func TestExtraFunction(t *testing.T) {
 // The file is one message in one transaction (B087), and a failure names the
 // line, in characters, and shows a few lines (B087), never the file.
 func TestFailureInTheFile(t *testing.T) {
+	t.Parallel()
 	good := pgtest.Standin().SQL
 	lines := bytes.Count(good, []byte("\n"))
 	for _, c := range []struct {

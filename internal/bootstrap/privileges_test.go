@@ -12,6 +12,7 @@ import (
 // Who may install, and what is missing where somebody may not. Each case runs
 // on one cluster whose roles are forgotten in between (B033, B034).
 func TestWhoMayInstall(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		f := fileOf(v)
@@ -167,6 +168,7 @@ func serverVersion(t testing.TB, pg *pgtest.Postgres) int {
 }
 
 func TestGrants(t *testing.T) {
+	t.Parallel()
 	f := fileOf(pgtest.Standin())
 	db := pgtest.Database(t)
 	mustBootstrap(t, db.URL, f, Options{})
@@ -239,6 +241,7 @@ func TestGrants(t *testing.T) {
 // A superuser's rerun of the file by hand leaves functions that are not the
 // owner's: pgque_admin could become superuser through them.
 func TestSplitOwnership(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		f := fileOf(v)

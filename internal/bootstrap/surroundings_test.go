@@ -16,6 +16,7 @@ import (
 
 // Databases that are refused before any DDL (B016).
 func TestUnsuitableDatabases(t *testing.T) {
+	t.Parallel()
 	f := fileOf(pgtest.Standin())
 	for _, encoding := range []string{"LATIN1", "SQL_ASCII", "EUC_JP"} {
 		t.Run(encoding, func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestUnsuitableDatabases(t *testing.T) {
 
 // Settings of a role or a database that would bend the install (B081).
 func TestSettingsOfTheLogin(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db := pgtest.Database(t)
 		db.Exec(t, "create schema hostile; create function hostile.current_database() returns name language sql as $$ select 'x'::name $$")
@@ -97,12 +99,13 @@ func TestSettingsOfTheLogin(t *testing.T) {
 
 // A login that ALTER ROLE … SET role turns into another one.
 func TestLoginWithARoleSet(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	group, login := db.Role(t, "createrole"), db.Role(t)
 	db.Exec(t, fmt.Sprintf(`grant "%[1]s" to "%[2]s"; alter role "%[2]s" set role = "%[1]s"; grant create, temp on database "%[3]s" to "%[1]s" with grant option`, group, login, db.Name))
 	f := fileOf(pgtest.Standin())
 	// On a shared cluster the group administers no role that another one made.
-	db.Exec(t, fmt.Sprintf(`do $$ begin create role pgque_owner; exception when duplicate_object then null; end $$; grant pgque_owner to "%s"; grant pgque_owner to "%s"`, group, login))
+	db.Exec(t, fmt.Sprintf(`do $$ begin create role pgque_owner; exception when duplicate_object or unique_violation then null; end $$; grant pgque_owner to "%s"; grant pgque_owner to "%s"`, group, login))
 	mustBootstrap(t, db.URLAs(login), f, Options{})
 	if r := mustBootstrap(t, db.URLAs(login), f, Options{Reinstall: true}); r.Action != Installed {
 		t.Errorf("%q", r.Action)
@@ -112,6 +115,7 @@ func TestLoginWithARoleSet(t *testing.T) {
 // Eight at once on one fresh database, and on eight databases of one fresh
 // cluster: all end well, one installs (B035).
 func TestEightAtOnce(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		pg := newCluster(t)
 		f := fileOf(v)
@@ -163,6 +167,7 @@ func TestEightAtOnce(t *testing.T) {
 
 // PgBouncer in transaction mode: no start-up parameters, no session state (B053, B054).
 func TestThroughPgBouncer(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db := pgtest.Database(t)
 		url := pgtest.Bouncer(t, db, "transaction")
@@ -187,7 +192,7 @@ func TestThroughPgBouncer(t *testing.T) {
 		defer conn.Close(t.Context())
 		var left string
 		err = conn.QueryRow(t.Context(), `select current_user || ' ' || current_setting('statement_timeout') || ' ' || current_setting('search_path') || ' ' ||
-			(select count(*) from pg_locks where locktype = 'advisory')`, pgx.QueryExecModeExec).Scan(&left)
+			(select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()))`, pgx.QueryExecModeExec).Scan(&left)
 		if err != nil || left != `postgres 0 "$user", public 0` {
 			t.Errorf("left in the session: %q, %v", left, err)
 		}
@@ -197,6 +202,7 @@ func TestThroughPgBouncer(t *testing.T) {
 // On a standby a run that has nothing to do succeeds; one that has work says
 // that it is a standby (B082).
 func TestStandby(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	f := fileOf(pgtest.Standin())
 	installed, empty := pg.Database(t), pg.Database(t)
@@ -212,6 +218,7 @@ func TestStandby(t *testing.T) {
 
 // A lock that somebody holds: named at once, waited for, never for ever (B040, B083).
 func TestLocks(t *testing.T) {
+	t.Parallel()
 	f := fileOf(pgtest.Standin())
 	within := func(url string, limit time.Duration, o Options) (string, error) {
 		var mu sync.Mutex
@@ -271,6 +278,7 @@ func TestLocks(t *testing.T) {
 
 // Interrupted in the middle: nothing is left, and the error is the signal's.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	f := fileOf(pgtest.Standin())
 	db := pgtest.Database(t)
 	errSignal := errors.New("interrupted")
@@ -296,6 +304,7 @@ func TestInterrupted(t *testing.T) {
 
 // A server that goes away during the install, and comes back.
 func TestServerRestartsDuringInstall(t *testing.T) {
+	t.Parallel()
 	pg := newCluster(t)
 	db := pg.Database(t)
 	f := fileOf(pgtest.Standin())
@@ -327,6 +336,7 @@ func TestServerRestartsDuringInstall(t *testing.T) {
 
 // The answer to COMMIT is lost: the database is asked what became of it.
 func TestLostCommit(t *testing.T) {
+	t.Parallel()
 	f := fileOf(pgtest.Standin())
 	lose := func(t *testing.T, db *pgtest.DB, direction pgtest.Direction, dialAgain bool) (*Report, error) {
 		proxy := pgtest.Proxy(t, db.Server.Address())
@@ -381,6 +391,7 @@ func TestLostCommit(t *testing.T) {
 
 // A view on a function that the file drops: explained, rolled back, not retried.
 func TestDependentView(t *testing.T) {
+	t.Parallel()
 	v := pgtest.Real(t, "v0.2.0")
 	db := pgtest.Database(t)
 	f := fileOf(v)
@@ -395,6 +406,7 @@ func TestDependentView(t *testing.T) {
 
 // An event trigger that forbids DDL speaks for itself.
 func TestEventTrigger(t *testing.T) {
+	t.Parallel()
 	db := pgtest.Database(t)
 	db.Exec(t, `create function public.no() returns event_trigger language plpgsql as $$ begin raise exception 'change freeze until Monday'; end $$;
 		create event trigger no on ddl_command_start execute function public.no()`)
