@@ -142,7 +142,7 @@ func (p *publisher) explain(ctx context.Context, err error, n int) error {
 		}
 		return eventsFault(err, p.settings, p.queue)
 	}
-	return fault.New(fault.SQL, "the connection was lost, and it is unknown whether %d events were committed: %w", n, err)
+	return fault.New(fault.SQL, "the connection was lost, and it is unknown whether %s arrived: %w", count(n, "event"), err)
 }
 
 func (p *publisher) one(ctx context.Context, env *environment, event events.Event) error {
@@ -243,7 +243,7 @@ func parseEvent(line []byte) (events.Event, error) {
 func (p *publisher) stopped(ctx context.Context, err error, number int) error {
 	done := "nothing was committed"
 	if p.committed > 0 {
-		done = fmt.Sprintf("lines 1 to %d were committed (%d events), later ones were not", p.committed, p.sent)
+		done = fmt.Sprintf("lines 1 to %d were committed (%s), later ones were not", p.committed, count(p.sent, "event"))
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted; %s: %w", done, context.Canceled)
@@ -267,7 +267,7 @@ func (p *publisher) report(env *environment) error {
 			Sent   int    `json:"sent"`
 		}{1, p.queue, p.sent})
 	}
-	env.sayf("sent %d events to %q", p.sent, p.queue)
+	env.sayf("sent %s to %q", count(p.sent, "event"), p.queue)
 	return nil
 }
 
