@@ -13,6 +13,7 @@ func commands(env *environment) []*cobra.Command {
 		newBootstrapCommand(env),
 		newTickerCommand(env),
 		newPublishCommand(env),
+		newConsumeCommand(env),
 		newPeekCommand(env),
 	}, docsCommands(env)...)
 }
