@@ -87,7 +87,7 @@ Exit 0 when all files are the same, 1 when they differ.`,
 	flags.BoolVar(&o.stat, "stat", false, "count lines instead of showing them")
 	flags.BoolVar(&o.nameOnly, "name-only", false, "only the names of the files that differ")
 	flags.BoolVar(&o.api, "api", false, "the SQL's functions and other objects that changed, instead of lines")
-	flags.IntVarP(&o.unified, "unified", "U", linediff.DefaultContext, "`LINES` of context")
+	flags.IntVarP(&o.unified, "unified", "U", linediff.DefaultContext, "`LINES` of context; a patch with 0 needs git apply --unidiff-zero")
 	flags.StringVarP(&o.output, "output", "o", "", "write to `FILE`, the bytes as they are (a shell's > may change them)")
 	flags.BoolVar(&o.json, "json", false, "write one JSON document")
 	return cmd

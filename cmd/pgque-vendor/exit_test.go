@@ -38,7 +38,7 @@ func TestExitCode(t *testing.T) {
 
 // TestExitCodeTable keeps the one table the same in the help and in README.
 func TestExitCodeTable(t *testing.T) {
-	help, _, code := command(t, nil, "--help")
+	help, _, code := runCommand(t, nil, "--help")
 	if code != 0 || !strings.Contains(help, exitCodeTable) {
 		t.Errorf("--help (exit %d) does not have the table of exit codes", code)
 	}

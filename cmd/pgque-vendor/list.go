@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"text/tabwriter"
@@ -162,7 +163,8 @@ func nameSameSQL(tags []listedTag) {
 }
 
 func (o *listOptions) print(env *environment, doc listDocument) error {
-	w := tabwriter.NewWriter(env.stdout, 0, 8, 2, ' ', 0)
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	for _, t := range doc.Tags {
 		fmt.Fprintf(w, "%s\t%s\t%s", printable(t.Tag), t.Commit.Short(), t.Kind)
 		if o.sql {
@@ -186,7 +188,15 @@ func (o *listOptions) print(env *environment, doc listDocument) error {
 		}
 		fmt.Fprintf(w, "\t%s\n", mark)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range bytes.Lines(table.Bytes()) {
+		if _, err := fmt.Fprintf(env.stdout, "%s\n", bytes.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkNewer ends "list --check": with a finding when a newer stable release

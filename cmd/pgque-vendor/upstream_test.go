@@ -45,8 +45,8 @@ func upstreamClone(t *testing.T) string {
 	return clone
 }
 
-// command runs a command in process and returns its streams and exit code.
-func command(t *testing.T, variables map[string]string, args ...string) (stdout, stderr string, code int) {
+// runCommand runs a command in process and returns its streams and exit code.
+func runCommand(t *testing.T, variables map[string]string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, talk bytes.Buffer
 	env := &environment{
@@ -75,7 +75,7 @@ func TestUpstreamReleases(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "pgque")
 		for _, r := range upstreamReleases() {
 			args := append([]string{"update", r.tag, "--dir", dir, "--sql-path", r.path}, way...)
-			if _, stderr, code := command(t, variables, args...); code != 0 {
+			if _, stderr, code := runCommand(t, variables, args...); code != 0 {
 				t.Fatalf("%v: exit %d\n%s", args, code, stderr)
 			}
 			src, err := vendorfile.ReadSource(dir)
@@ -93,7 +93,7 @@ func TestUpstreamReleases(t *testing.T) {
 			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != r.sha256 {
 				t.Errorf("%v: pgque.sql has SHA-256 %x, want %s", args, sum, r.sha256)
 			}
-			if stdout, _, code := command(t, variables, "status", "--dir", dir); code != 0 {
+			if stdout, _, code := runCommand(t, variables, "status", "--dir", dir); code != 0 {
 				t.Errorf("status after %v: exit %d\n%s", args, code, stdout)
 			}
 		}
@@ -111,7 +111,7 @@ func TestUpstreamPatches(t *testing.T) {
 			t.Chdir(work)
 			mustRun(t, "update", from.tag, "--sql-path", from.path, "--from", clone)
 			for _, to := range releases {
-				stdout, stderr, code := command(t, nil, "diff", to.tag, "--sql-path", to.path, "--from", clone)
+				stdout, stderr, code := runCommand(t, nil, "diff", to.tag, "--sql-path", to.path, "--from", clone)
 				want := 1
 				if from.sha256 == to.sha256 {
 					want = 0
@@ -132,7 +132,7 @@ func TestUpstreamPatches(t *testing.T) {
 
 func mustRun(t *testing.T, args ...string) {
 	t.Helper()
-	if _, stderr, code := command(t, nil, args...); code != 0 {
+	if _, stderr, code := runCommand(t, nil, args...); code != 0 {
 		t.Fatalf("%v: exit %d\n%s", args, code, stderr)
 	}
 }
