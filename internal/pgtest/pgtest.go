@@ -158,7 +158,7 @@ var binDir = sync.OnceValues(func() (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	dir, downloadErr := pgserver.Download(ctx, cache, os.Stderr)
+	dir, downloadErr := pgserver.Download(ctx, cache, "", os.Stderr)
 	if downloadErr != nil {
 		return "", fmt.Errorf("%w; %w", err, downloadErr)
 	}
