@@ -52,29 +52,32 @@ var tickFacts = []fact{
 		}
 	}},
 
-	// With no events the pause doubles up to ticker_idle_period; the ticker's
-	// own wake-ups and the health check live with that.
-	{"idle", func(t *testing.T, r *release) {
+	// When ticker() ticks, exactly. The library's ticker looks by these rules,
+	// without a transaction id, and calls ticker() only for what is due.
+	{"when", func(t *testing.T, r *release) {
 		s := r.open(t)
 		s.queue("q")
-		s.want("2", `select pgque.ticker('q')`) // one tick only: no pause to double yet
-		for _, c := range []struct {
-			pause, age string
-			tick       bool
-		}{
-			{"2 seconds", "1.9 seconds", false},
-			{"2 seconds", "4.1 seconds", true},
-			{"20 seconds", "39 seconds", false},
-			{"20 seconds", "41 seconds", true},
-			{"100 seconds", "59 seconds", false},
-			{"100 seconds", "61 seconds", true},
-		} {
-			s.rows(`update pgque.tick set tick_time = now() - $1::interval - (case when tick_id = (select max(tick_id) from pgque.tick)
-				then interval '0' else $2::interval end)`, c.age, c.pause)
-			if got := s.one(`select pgque.ticker('q') is not null`); got != map[bool]string{true: "t", false: "f"}[c.tick] {
-				t.Errorf("after a pause of %s, at %s: ticked %s", c.pause, c.age, got)
-			}
-		}
+		s.rows(`set client_min_messages to error`) // it warns of negative counts
+		s.rows(`create function pg_temp.ticks(n int, pause int, age int, max_lag int, idle int, new int) returns boolean language plpgsql as $$
+			begin
+				delete from pgque.tick;
+				perform setval('pgque.event_1_id_seq', 100);
+				update pgque.queue set queue_ticker_max_lag = make_interval(secs => max_lag / 1000.0), queue_ticker_max_count = 5,
+					queue_ticker_idle_period = make_interval(secs => idle / 1000.0);
+				insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
+				select 1, nextval('pgque.event_1_tick_seq'), now() - make_interval(secs => (age + (n - i) * pause) / 1000.0), 100 - new
+				from generate_series(1, n) i;
+				return pgque.ticker('q') is not null;
+			end $$`)
+		s.want("", `select n, pause, age, max_lag, idle, new, ticks from (
+			select *, pg_temp.ticks(n, pause, age, max_lag, idle, new) as ticks
+			from unnest('{0,1,2,3}'::int[]) n, unnest('{1,100,2000}'::int[]) pause, unnest('{100,10000}'::int[]) max_lag,
+				unnest('{1000,60000}'::int[]) idle, unnest('{-3,0,1,4,5}'::int[]) new,
+				unnest('{0,1,49,50,51,99,100,101,200,999,1000,3999,4000,4999,5000,9999,10000,59999,60000}'::int[]) age) x
+			where ticks is distinct from (
+				n = 0
+				or new > 0 and (age >= max_lag or new >= 5)
+				or new <= 0 and (n = 1 or 2 * age >= max_lag and (age >= idle or age >= 2 * pause)))`)
 	}},
 
 	{"all queues", func(t *testing.T, r *release) {

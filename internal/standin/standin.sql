@@ -253,11 +253,12 @@ begin
         age := now() - latest.tick_time;
         if seq < latest.tick_event_seq then
             raise warning 'Negative new_events on queue %: % after %', i_queue_name, seq, latest.tick_event_seq;
-            due := true;
-        elsif seq > latest.tick_event_seq then
+        end if;
+        if seq > latest.tick_event_seq then
             due := seq - latest.tick_event_seq >= q.queue_ticker_max_count or age >= q.queue_ticker_max_lag;
         else
-            due := before is null or age >= q.queue_ticker_idle_period or age >= 2 * (latest.tick_time - before);
+            due := before is null or 2 * age >= q.queue_ticker_max_lag
+                and (age >= q.queue_ticker_idle_period or age >= 2 * (latest.tick_time - before));
         end if;
         if not due then
             return null;
