@@ -15,5 +15,6 @@ func commands(env *environment) []*cobra.Command {
 		newPublishCommand(env),
 		newConsumeCommand(env),
 		newPeekCommand(env),
+		newHealthCommand(env),
 	}, docsCommands(env)...)
 }
