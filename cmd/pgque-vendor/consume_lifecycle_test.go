@@ -1,0 +1,242 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/pgtest"
+)
+
+// B019: SIGTERM in the middle of a COMMAND. It finishes, its event is settled, the
+// rest goes back, and after a restart nothing comes twice.
+func TestConsumeSIGTERMFinishes(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(5)...)
+	script := `read n; echo $n >> begun; until test -e go; do sleep 0.02; done; echo $n >> done`
+	first := b.consume(script)
+	b.untilFile("begun")
+	first.signal(syscall.SIGTERM)
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.wantCode(0, 30*time.Second)
+	second := b.consume(script)
+	b.until("the other four", func() bool { return strings.Count(b.file("done"), "\n") >= 5 })
+	second.signal(syscall.SIGINT)
+	second.wantCode(0, 30*time.Second)
+	for _, n := range []string{"1", "2", "3", "4", "5"} {
+		if got := strings.Count("\n"+b.file("done"), "\n"+n+"\n"); got != 1 {
+			t.Errorf("event %s was handled %d times", n, got)
+		}
+	}
+	if !strings.Contains(first.stderr.String(), "handed back") && strings.Count(b.file("begun"), "\n") != 5 {
+		t.Errorf("stderr: %s", first.stderr)
+	}
+}
+
+// B089: a second signal ends at once, with what COMMAND started, though that ignores
+// SIGTERM. Nothing is settled.
+func TestConsumeSecondSignal(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)...)
+	r := b.consume(`trap '' TERM; sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 1; done' & echo $$ > parent; wait; sleep 60`)
+	parent, child := b.pid("parent"), b.pid("child")
+	r.signal(syscall.SIGTERM)
+	// The second counts as such only when the first was seen.
+	time.Sleep(300 * time.Millisecond)
+	if !alive(parent) {
+		t.Fatal("COMMAND was ended by the first signal")
+	}
+	r.signal(syscall.SIGINT)
+	r.wantCode(130, 30*time.Second)
+	b.untilDead("COMMAND", parent)
+	b.untilDead("what COMMAND started", child)
+	if got := b.db.Value(t, openBatches); got != "1" {
+		t.Errorf("%s open batches, want 1", got)
+	}
+}
+
+// A COMMAND that outlasts the grace is ended, exit 143, and its event comes again
+// with its attempts unchanged.
+func TestConsumeGraceExceeded(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)...)
+	r := b.consume(`echo $$ > pid; exec sleep 60`, "--grace", "200ms")
+	pid := b.pid("pid")
+	r.signal(syscall.SIGTERM)
+	r.wantCode(143, 30*time.Second)
+	b.untilDead("COMMAND", pid)
+	again := b.consume(`echo $PGQUE_EVENT_ATTEMPT > attempt`)
+	b.untilFile("attempt")
+	if got := b.file("attempt"); got != "1\n" {
+		t.Errorf("attempt %s, want 1", got)
+	}
+	again.signal(syscall.SIGTERM)
+	again.wantCode(0, 30*time.Second)
+}
+
+// B032: the connection that holds the lease is terminated. COMMAND is ended and
+// nothing of it is settled, whatever it exits with; then the event comes again.
+func TestConsumeLostLease(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)...)
+	r := b.consume(`if test -e pid; then echo $PGQUE_EVENT_ATTEMPT > again; exit 0; fi; trap 'echo x > ended; exit 65' TERM; echo $$ > pid; while :; do sleep 0.1; done`)
+	b.pid("pid")
+	b.db.Exec(t, `select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'
+		and database = (select oid from pg_database where datname = current_database())
+		and pid in (select pid from pg_stat_activity where application_name like '%consume%' and state = 'idle in transaction')`)
+	b.untilFile("ended")
+	b.untilFile("again")
+	if got := b.db.Value(t, deadLetters); got != "0" {
+		t.Errorf("%s dead letters: the exit code of a COMMAND was settled after the lease was lost", got)
+	}
+	if got := b.file("again"); got != "1\n" {
+		t.Errorf("attempt %s, want 1", got)
+	}
+	b.untilSQL(openBatches, "0")
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0, 30*time.Second)
+}
+
+// COMMAND is removed while consume runs: consume ends with 2, and no event is blamed.
+func TestConsumeCommandGone(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(path string) error{
+		"removed":        os.Remove,
+		"not executable": func(path string) error { return os.Chmod(path, 0o600) },
+		"no interpreter": func(path string) error { return os.WriteFile(path, []byte("#!/no/such/thing\n"), 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newConsumeBench(t, pgtest.Standin()).tick()
+			path := filepath.Join(b.dir, "handler")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\ncat >> done\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			b.publish(numbered(1)...)
+			r := b.start("consume", "q", "c", "--grace", "1s", "--", "./handler")
+			b.untilFile("done")
+			if err := spoil(path); err != nil {
+				t.Fatal(err)
+			}
+			b.publish(numbered(3)...)
+			r.wantCode(2, 30*time.Second)
+			if !strings.Contains(r.stderr.String(), "error: start COMMAND: ") {
+				t.Errorf("stderr: %s", r.stderr)
+			}
+			again := b.consume(`echo $PGQUE_EVENT_ATTEMPT >> attempts`)
+			b.until("all three", func() bool { return strings.Count(b.file("attempts"), "\n") == 3 })
+			if got := b.file("attempts"); got != "1\n1\n1\n" {
+				t.Errorf("attempts %q, want 1 each", got)
+			}
+			again.signal(syscall.SIGTERM)
+			again.wantCode(0, 30*time.Second)
+		})
+	}
+}
+
+// An event whose header is too large for an environment fails by itself.
+func TestConsumeEventTooLargeToStart(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the size is Linux's")
+	}
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)[0], events.Event{Type: "t", Payload: []byte("2"), Headers: map[string]string{"h": strings.Repeat("x", 200_000)}}, numbered(3)[2])
+	r := b.consume(`cat >> done`)
+	b.until("the good ones", func() bool { return b.file("done") == "13" })
+	b.untilSQL("select min(ev_retry) from pgque.retry_queue", "1")
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0, 30*time.Second)
+	if !strings.Contains(r.stderr.String(), "too large to start COMMAND with") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
+}
+
+// COMMAND dies with consume, on Linux.
+func TestConsumeKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a child with its parent")
+	}
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)...)
+	r := b.consume(`echo $$ > pid; while :; do sleep 0.1; done`)
+	pid := b.pid("pid")
+	r.signal(syscall.SIGKILL)
+	r.code(10 * time.Second)
+	b.untilDead("COMMAND", pid)
+}
+
+// B089: as PID 1 it ends at SIGTERM.
+func TestConsumePID1(t *testing.T) {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 {
+		t.Skip("needs Linux and root for a namespace of its own")
+	}
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(20)...)
+	r := b.startAs(func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	}, "consume", "q", "c", "--", "sh", "-c", `(sleep 0.05 &) ; test $PPID = 1 && cat >> done; echo >> done`)
+	b.until("all twenty", func() bool { return strings.Count(b.file("done"), "\n") == 20 })
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0, 30*time.Second)
+	if !strings.HasPrefix(b.file("done"), "1\n2\n") {
+		t.Errorf("it was not PID 1: %q", b.file("done"))
+	}
+}
+
+// A reader of --print that goes away: what was not written is not acked, and its
+// attempts are unchanged.
+func TestConsumePrintToClosedPipe(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin())
+	b.publish(numbered(3)...)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "consume", "q", "c", "--print")
+	writer.Close()
+	b.tick()
+	r.wantCode(0, 30*time.Second)
+	if strings.Contains(r.stderr.String(), "error:") || strings.Contains(r.stderr.String(), "1 done") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
+	again := b.start("consume", "q", "c", "--print")
+	b.until("three lines", func() bool { return strings.Count(again.stdout.String(), `"attempt":1,`) == 3 })
+	again.signal(syscall.SIGTERM)
+	again.wantCode(0, 30*time.Second)
+}
+
+// A full disk under --print is an error, and nothing is acked.
+func TestConsumePrintToFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here")
+	}
+	defer full.Close()
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(numbered(1)...)
+	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = full }, "consume", "q", "c", "--print")
+	r.wantCode(2, 30*time.Second)
+	if !strings.Contains(r.stderr.String(), "error: write event") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
+}
