@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -46,7 +47,7 @@ func decide(s *state, f File, functions map[string][]string, o Options) verdict 
 		from = orderingTag(p.Tag, p.SHA256)
 	}
 	switch {
-	case !isKnown && p == nil && v.looksEdited(functions, s.Functions):
+	case !isKnown && p == nil && v.looksEdited(s.Functions):
 		return v.edited(s, f, o)
 	case !isKnown && p == nil:
 		return v.refuse(fault.New(fault.Policy, "schema \"pgque\" in database %q is no PgQue that this program knows: %d of the file's functions differ or are missing", s.Database, len(v.drift.Changed)+len(v.drift.Missing)).
@@ -122,10 +123,13 @@ func hasBody(bodies []string, body string) bool {
 	return false
 }
 
-// looksEdited reports that an install without provenance is the file's release
-// with a few functions changed, rather than something else.
-func (v verdict) looksEdited(file map[string][]string, live []function) bool {
-	return len(v.drift.Changed)+len(v.drift.Missing) <= len(live)/4 && len(v.drift.Missing) <= len(file)/10
+// looksEdited reports that an install without a record is the file's release
+// with a few functions changed by hand. It must not take a release that this
+// program does not know for an edit, since --reinstall could be a step back: the
+// functions must be the same ones, and version() among those that did not change.
+func (v verdict) looksEdited(live []function) bool {
+	return len(v.drift.Missing) == 0 && len(v.drift.Extra) == 0 && len(v.drift.Changed) <= len(live)/10 &&
+		!slices.Contains(v.drift.Changed, "pgque.version()")
 }
 
 // edited: the same release, but some functions are not the file's.

@@ -152,7 +152,24 @@ func TestAdoptHandMade(t *testing.T) {
 	})
 }
 
-// B028's neighbour: what is not the file's own is told, not touched.
+// An install by hand with one function edited is named as such; one with
+// another version() may be a release that we do not know, and is not.
+func TestHandMadeAndEdited(t *testing.T) {
+	t.Parallel()
+	f := fileOf(pgtest.Standin())
+	db := pgtest.Database(t)
+	db.Install(t, pgtest.Standin())
+	db.Exec(t, "create or replace function pgque.force_tick(i_queue_name text) returns bigint language sql as $$ select 1::bigint $$")
+	_, err := bootstrapAs(t, db.URL, f, Options{})
+	wantRefusal(t, err, fault.Policy, "pgque.force_tick", "--reinstall")
+	db.Exec(t, "create or replace function pgque.version() returns text language sql as $$ select '0.2.1' $$")
+	for _, o := range []Options{{}, {Reinstall: true}} {
+		_, err := bootstrapAs(t, db.URL, f, o)
+		wantRefusal(t, err, fault.Policy, "no PgQue that this program knows")
+	}
+}
+
+// What is not the file's own is told, not touched.
 func TestExtraFunction(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Database(t)

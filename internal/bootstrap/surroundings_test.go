@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,7 +71,7 @@ func TestSettingsOfTheLogin(t *testing.T) {
 			"lock_timeout = '1ms'",
 			"default_transaction_isolation = 'repeatable read'",
 			"idle_in_transaction_session_timeout = '50ms'",
-			"search_path = 'hostile, pg_catalog'",
+			"search_path = hostile, pgque, pg_catalog",
 			"standard_conforming_strings = off",
 			"client_encoding = 'LATIN1'",
 			"check_function_bodies = off",
@@ -85,6 +86,14 @@ func TestSettingsOfTheLogin(t *testing.T) {
 		mustBootstrap(t, db.URL, f, Options{})
 		if r := mustBootstrap(t, db.URL, f, Options{}); r.Action != Unchanged || !r.Plan.Empty() {
 			t.Errorf("again: %q %q", r.Action, r.Plan.Lines(f))
+		}
+		// What was recorded under these settings is true without them.
+		conn := db.Server.Connect(t)
+		if _, err := conn.Exec(t.Context(), fmt.Sprintf(`alter database "%s" reset all`, db.Name)); err != nil {
+			t.Fatal(err)
+		}
+		if r := inspectAs(t, db.URL, f, Options{}); !r.Plan.Empty() || !r.Plan.From.Confirmed {
+			t.Errorf("without the settings: %q %v", r.Plan.Lines(f), r.Plan.From)
 		}
 	})
 	t.Run("transaction_timeout", func(t *testing.T) {
@@ -120,6 +129,12 @@ func TestEightAtOnce(t *testing.T) {
 		pg := newCluster(t)
 		f := fileOf(v)
 		app := pg.Role(t)
+		var collisions atomic.Int32
+		say := func(format string, _ ...any) {
+			if strings.HasPrefix(format, "trying again") {
+				collisions.Add(1)
+			}
+		}
 		together := func(urls []string) map[Action]int {
 			t.Helper()
 			actions := make(map[Action]int)
@@ -127,7 +142,7 @@ func TestEightAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, url := range urls {
 				wg.Go(func() {
-					r, err := bootstrapAs(t, url, f, Options{Grants: admin(app)})
+					r, err := bootstrapAs(t, url, f, Options{Grants: admin(app), Say: say})
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -154,13 +169,20 @@ func TestEightAtOnce(t *testing.T) {
 			worksAsApp(t, db, app)
 		}
 		forget(t, eight...)
+		// The lock and READ COMMITTED make the seven see what the first did: there
+		// is no collision to try again after, whatever the default isolation.
 		db := pg.Database(t)
+		db.Exec(t, fmt.Sprintf(`alter database "%s" set default_transaction_isolation = 'repeatable read'`, db.Name))
+		collisions.Store(0)
 		one := make([]string, 8)
 		for i := range one {
 			one[i] = db.URL
 		}
 		if got := together(one); got[Installed] != 1 || got[Unchanged] != 7 {
 			t.Errorf("on one database: %v", got)
+		}
+		if n := collisions.Load(); n > 0 {
+			t.Errorf("%d collisions on one database", n)
 		}
 	})
 }
@@ -380,6 +402,9 @@ func TestLostCommit(t *testing.T) {
 		r, err := lose(t, db, pgtest.ToServer, true)
 		if err != nil || r.Action != Installed {
 			t.Fatalf("%v %+v", err, r)
+		}
+		if n := db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'"); n != "1" {
+			t.Error("it says installed, and the database has nothing")
 		}
 	})
 	t.Run("unknown", func(t *testing.T) {
