@@ -30,6 +30,7 @@ func TestLimits(t *testing.T) {
 			[]string{"the rate limit of 127.0.0.1", "60 requests an hour, is used up; it is reset at ", "(in ", "GITHUB_TOKEN", "--from"}, ""},
 		{"primary, 429", ghtest.RateLimit(429, 50*time.Minute), false, 1, []string{"rate limit of", "is used up", "(in "}, ""},
 		{"primary, with a token", ghtest.RateLimit(403, 50*time.Minute), true, 1, []string{"5000 requests an hour for the token from GITHUB_TOKEN, is used up"}, ""},
+		{"primary, within the time limit", ghtest.RateLimit(403, 12*time.Second), false, 1, []string{"is used up; it is reset at "}, ""},
 		{"primary, soon over", ghtest.RateLimit(403, time.Second).First(1), false, 2, nil, "is used up; it is reset at "},
 		{"primary, no reset said", ghtest.Change(func(a *ghtest.Answer) {
 			a.Status, a.Body = 403, []byte(`{"message":"API rate limit exceeded"}`)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/ghtest"
+	"github.com/stega/pgque-vendor/internal/gitobject"
 )
 
 // B027, B047: a token that is refused is named, and left out once.
@@ -25,6 +26,10 @@ func TestRefusedToken(t *testing.T) {
 			`refused the token from GH_TOKEN: it answered 401 "Bad credentials"; going on without a token`},
 		{"single sign-on", ghtest.Options{}, []ghtest.Fault{ghtest.SSO("https://github.com/orgs/o/sso?authorization_request=private")}, 2, nil,
 			"refused the token from GH_TOKEN: it answered 403"},
+		{"single sign-on in other words", ghtest.Options{}, []ghtest.Fault{ghtest.Change(func(a *ghtest.Answer) {
+			a.Status, a.Body = 403, []byte(`{"message":"Forbidden"}`)
+			a.Header.Set("X-GitHub-SSO", "required; url=https://github.com/orgs/o/sso")
+		}).WithToken()}, 2, nil, "refused the token from GH_TOKEN: it answered 403"},
 		{"IP allow list", ghtest.Options{}, []ghtest.Fault{ghtest.Status(403, "Although you appear to have the correct authorization credentials, the `o` organization has an IP allow list enabled").WithToken()}, 2, nil,
 			"refused the token from GH_TOKEN"},
 		{"a private repository", ghtest.Options{Private: true}, []ghtest.Fault{ghtest.SSO("https://github.com/orgs/o/sso?authorization_request=private")}, 2,
@@ -75,6 +80,21 @@ func TestRefusedToken(t *testing.T) {
 				t.Errorf("said more: %q", n.all())
 			}
 		})
+	}
+}
+
+// Two requests that are refused at once are one thing to say.
+func TestRefusedTokenSaidOnce(t *testing.T) {
+	t.Parallel()
+	f := shared
+	s := f.serve(t, ghtest.Options{Token: "another"})
+	s.Inject(ghtest.Meet(2))
+	c, n := connect(t, s, Options{Token: secret, TokenSource: "GH_TOKEN"})
+	if _, err := c.Entries(context.Background(), gitobject.ID(f.v1), []string{"LICENSE"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.Requests()); got != 4 || strings.Count(n.all(), "refused the token") != 1 {
+		t.Errorf("%d requests, said %q", got, n.all())
 	}
 }
 
