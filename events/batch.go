@@ -57,6 +57,7 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // waiting is the look that an idle consumer repeats. It reads two public tables
 // and takes no transaction id, where an empty receive writes each time.
 type waiting struct {
+	queueID    int
 	subID      int
 	openBatch  *int64
 	maxRetries int
@@ -67,46 +68,40 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	var w waiting
-	err := r.pool.QueryRow(ctx, `select s.sub_id, s.sub_batch, coalesce(q.queue_max_retries, 5),
+	err := r.pool.QueryRow(ctx, `select s.sub_queue, s.sub_id, s.sub_batch, coalesce(q.queue_max_retries, 5),
 			exists (select from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick)
 		from pgque.queue q
 		join pgque.subscription s on s.sub_queue = q.queue_id
 		join pgque.consumer c on c.co_id = s.sub_consumer
 		where q.queue_name = $1::text and c.co_name = $2::text`, exec, r.queue, r.name).
-		Scan(&w.subID, &w.openBatch, &w.maxRetries, &w.hasTick)
+		Scan(&w.queueID, &w.subID, &w.openBatch, &w.maxRetries, &w.hasTick)
 	if err == pgx.ErrNoRows {
 		err = ErrNotSubscribed
 	}
 	return w, err
 }
 
-const openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq, exists (
-		select from pgque.tick t join pgque.queue q on q.queue_id = t.tick_queue
-		where q.queue_name = $1::text and t.tick_id > b.cur_tick_id)
+// openSQL opens the next batch and leaves its number, unless it seems to be too
+// large to be read at once, in a setting of the transaction for firstSQL. Joining
+// it together from the tables again costs more than reading a small batch.
+var openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq,
+		exists (select from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id),
+		pg_catalog.set_config('pgque_events.batch', case
+			when coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + ` then b.batch_id::text
+			else '' end, true)
 	from pgque.next_batch_info($1::text, $2::text) b where b.batch_id is not null`
 
-// firstSQL reads the batch that the statement before it opened, unless it seems
-// to be too large for that.
-var firstSQL = `with b as materialized (
-		select s.sub_batch as id
-		from pgque.queue q
-		join pgque.subscription s on s.sub_queue = q.queue_id
-		join pgque.consumer c on c.co_id = s.sub_consumer
-		join pgque.tick cur on cur.tick_queue = s.sub_queue and cur.tick_id = s.sub_next_tick
-		join pgque.tick last on last.tick_queue = s.sub_queue and last.tick_id = s.sub_last_tick
-		where q.queue_name = $1::text and c.co_name = $2::text and s.sub_batch is not null
-		and coalesce(cur.tick_event_seq - last.tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + `
-	) ` + wholeSQL("(select e.* from b, lateral pgque.get_batch_events(b.id) e)")
+var firstSQL = wholeSQL(`(select e.* from (select nullif(pg_catalog.current_setting('pgque_events.batch', true), '')::bigint as id) b,
+	lateral pgque.get_batch_events(b.id) e where b.id is not null)`)
 
 // open takes the next batch, or the one that is open already, and reads it if it
 // is not large, in one round trip. It returns nil when there is none.
 func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	callCtx, cancel := withTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	args := []string{r.queue, r.name}
-	statements := []statement{{sql: openSQL, args: args}}
+	statements := []statement{{sql: openSQL, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}}}
 	if r.can.settleAtOnce {
-		statements = append(statements, statement{sql: firstSQL, args: args, binary: true})
+		statements = append(statements, statement{sql: firstSQL, binary: true})
 	}
 	results, err := oneTrip(callCtx, r.pool, statements...)
 	if err != nil || len(results[0].Rows) == 0 {

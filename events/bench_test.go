@@ -20,10 +20,11 @@ func BenchmarkConsume(b *testing.B) {
 	for _, size := range []int{500, 5000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			_, pool := setUp(b, newest(b))
-			total := 20 * size
+			batches := 50_000 / size
+			total := batches * size
 			for b.Loop() {
 				b.StopTimer()
-				for range 20 {
+				for range batches {
 					if _, err := pool.Exec(b.Context(), "select pgque.send_batch('q', 't', array(select '{\"a\":\"some small payload\"}' from generate_series(1, $1::int)))", size); err != nil {
 						b.Fatal(err)
 					}
@@ -55,7 +56,7 @@ func BenchmarkConsume(b *testing.B) {
 				<-ended
 				// The same by receive and ack, two calls a batch and nothing else:
 				// what a client does that watches over nothing.
-				for range 20 {
+				for range batches {
 					if _, err := pool.Exec(b.Context(), "select pgque.send_batch('q', 't', array(select '{\"a\":\"some small payload\"}' from generate_series(1, $1::int)))", size); err != nil {
 						b.Fatal(err)
 					}

@@ -34,10 +34,11 @@ var errLeaseLost = errors.New("lost the consumer's lease; another process may ha
 var errLeased = errors.New("another process is active for this consumer")
 
 type lease struct {
-	conn *pgx.Conn
-	tx   pgx.Tx
-	key  int64
-	pid  int // of the server process that holds the lock
+	conn     *pgx.Conn
+	tx       pgx.Tx
+	key      int64
+	pid      int    // of the server process that holds the lock
+	database string // its oid, as pg_locks has it
 
 	ctx  context.Context // ends when the lease is lost or released
 	end  context.CancelCauseFunc
@@ -76,7 +77,8 @@ func (l *lease) lock(ctx context.Context) error {
 		return err
 	}
 	var got bool
-	err = tx.QueryRow(ctx, "select pg_catalog.pg_try_advisory_xact_lock($1), pg_catalog.pg_backend_pid()", exec, l.key).Scan(&got, &l.pid)
+	err = tx.QueryRow(ctx, `select pg_catalog.pg_try_advisory_xact_lock($1), pg_catalog.pg_backend_pid(),
+		(select oid::text from pg_catalog.pg_database where datname = pg_catalog.current_database())`, exec, l.key).Scan(&got, &l.pid, &l.database)
 	if err != nil {
 		return err
 	}
@@ -121,14 +123,14 @@ func (l *lease) probe() {
 	}
 }
 
-// heldSQL is true while the server has our lock; heldArgs are its $1 to $3.
+// heldSQL is true while the server has our lock; heldArgs are its $1 to $4.
 const heldSQL = `exists (select from pg_catalog.pg_locks
-	where locktype = 'advisory' and database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
-	and classid = $1::text::bigint::oid and objid = $2::text::bigint::oid and objsubid = 1 and pid = $3::text::int and granted)`
+	where locktype = 'advisory' and database = $4::text::oid
+	and classid = $1::text::oid and objid = $2::text::oid and objsubid = 1 and pid = $3::text::int and granted)`
 
 func (l *lease) heldArgs() []string {
 	high, low := uint64(l.key)>>32, uint64(l.key)&0xffffffff
-	return []string{strconv.FormatUint(high, 10), strconv.FormatUint(low, 10), strconv.Itoa(l.pid)}
+	return []string{strconv.FormatUint(high, 10), strconv.FormatUint(low, 10), strconv.Itoa(l.pid), l.database}
 }
 
 // held is asked in the transaction that settles a batch: it is false when the
@@ -136,7 +138,7 @@ func (l *lease) heldArgs() []string {
 func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
 	args := l.heldArgs()
 	var held bool
-	err := tx.QueryRow(ctx, "select "+heldSQL, exec, args[0], args[1], args[2]).Scan(&held)
+	err := tx.QueryRow(ctx, "select "+heldSQL, exec, args[0], args[1], args[2], args[3]).Scan(&held)
 	if err == nil && !held {
 		err = errLeaseLost
 		l.end(err)

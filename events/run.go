@@ -308,7 +308,7 @@ func (r *run) step() (n int, more bool, err error) {
 	}
 	r.cfg.Observer.observe(report)
 	if b.moreTicks && !report.Stale {
-		r.known = waiting{subID: w.subID, maxRetries: w.maxRetries, hasTick: true}
+		r.known = waiting{queueID: w.queueID, subID: w.subID, maxRetries: w.maxRetries, hasTick: true}
 	}
 	if r.single {
 		return b.seen, true, err

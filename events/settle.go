@@ -80,7 +80,7 @@ func (r *run) ack(ctx context.Context, b *batch) error {
 		return err // before the commit, as there is no time between the two here
 	}
 	results, err := oneTrip(ctx, r.pool, statement{
-		sql:  "select pgque.ack($4::text::bigint) where " + heldSQL,
+		sql:  "select pgque.ack($5::text::bigint) where " + heldSQL,
 		args: append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10)),
 	})
 	switch {
