@@ -15,6 +15,7 @@ func commands(env *environment) []*cobra.Command {
 		newPublishCommand(env),
 		newConsumeCommand(env),
 		newPeekCommand(env),
+		newQueuesCommand(env),
 		newHealthCommand(env),
 	}, docsCommands(env)...)
 }
