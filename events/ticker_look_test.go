@@ -1,0 +1,94 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stega/pgque-vendor/internal/pgtest"
+)
+
+// The look must find exactly what ticker(queue) would tick, idle ticks included:
+// without those a consumer's position would stay, and the tables would not rotate.
+func TestLookAgreesWithTicker(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		_, pool := tickerDatabase(t, v, "q")
+		ctx := t.Context()
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		must := func(sql string, args ...any) {
+			t.Helper()
+			if _, err := tx.Exec(ctx, sql, append([]any{exec}, args...)...); err != nil {
+				t.Fatalf("%s: %v", sql, err)
+			}
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		pick := func(values ...int) int { return values[random.IntN(len(values))] }
+		due := map[bool]int{}
+		for range 400 {
+			ticks, age, distance, sent := pick(0, 1, 2, 3), pick(0, 49, 50, 51, 99, 100, 101, 5000, 59_999, 60_000), pick(1, 25, 50, 2500, 30_000), pick(0, 0, 1, 3, 4)
+			maxLag, maxCount := pick(1, 100, 3000), pick(1, 3, 500)
+			if !v.Real && sent == 0 && 2*age < maxLag {
+				continue // the stand-in's idle ticks do not keep to max_lag
+			}
+			must("savepoint state")
+			must("delete from pgque.tick")
+			must("select setval(queue_event_seq::regclass, 100) from pgque.queue")
+			for i := range ticks {
+				must(`insert into pgque.tick (tick_queue, tick_id, tick_time, tick_event_seq)
+					select queue_id, nextval(queue_tick_seq::regclass), now() - make_interval(secs => $1::float8 / 1000), 100 from pgque.queue`,
+					age+(ticks-1-i)*distance)
+			}
+			must("update pgque.queue set queue_ticker_max_lag = make_interval(secs => $1::float8 / 1000), queue_ticker_max_count = $2::int", maxLag, maxCount)
+			if sent > 0 {
+				must("select setval(queue_event_seq::regclass, 100 + $1::int) from pgque.queue", sent)
+			}
+			found, err := lookForTicks(ctx, tx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			says := len(found) == 1 && found[0].Wait == 0
+			does := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil
+			due[does]++
+			state := fmt.Sprintf("%d ticks, the last %d ms old, %d ms apart, %d sent, max_lag %d ms, max_count %d", ticks, age, distance, sent, maxLag, maxCount)
+			if says != does {
+				t.Errorf("%s: the look says %v, ticker() ticks: %v", state, says, does)
+			}
+			if ticks > 0 && sent > 0 && !does && (len(found) != 1 || found[0].Wait != time.Duration(maxLag-age)*time.Millisecond) {
+				t.Errorf("%s: the look says %+v, want a wait of %d ms", state, found, maxLag-age)
+			}
+			must("rollback to savepoint state")
+		}
+		if due[true] < 50 || due[false] < 30 {
+			t.Errorf("one-sided cases: %v", due)
+		}
+	})
+}
+
+// A sequence that was never used reads as 1 in PgQue and as NULL elsewhere.
+func TestLookAtAnUnusedQueue(t *testing.T) {
+	t.Parallel()
+	db, pool := tickerDatabase(t, pgtest.Standin())
+	db.Exec(t, "select pgque.create_queue('q')")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for i := range 4 {
+		found, err := lookForTicks(t.Context(), tx, []string{"q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ticks := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil; ticks != (len(found) == 1) {
+			t.Errorf("round %d: look says %v, ticker() ticks: %v", i, found, ticks)
+		}
+	}
+}
