@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,6 +75,34 @@ var batchFacts = []fact{
 		s.fails("P0001", "batch not found: "+batch, `select pgque.event_dead($1::bigint, 1, 'r', now(), null, null, 't', 'd')`, batch)
 		s.fails("P0001", "batch_retry: batch "+batch+" not found", `select pgque.batch_retry($1::bigint, 1)`, batch)
 		s.want("-|-", `select queue_name, tick_id from pgque.get_batch_info($1::bigint)`, batch)
+	}},
+
+	// Two processes with one name: who waits for the other's ack is told of
+	// corruption. It means nothing; the next call works. The library tries
+	// again on exactly this text.
+	{"receive that waits for an ack", func(t *testing.T, r *release) {
+		r.skipOld(t, "receive does not wait")
+		s := r.open(t)
+		s.queue("q", "a")
+		s.send("q", 1)
+		s.tick("q")
+		batch, _ := s.receive("q", "a")
+		s.tick("q")
+		s.rows(`begin`)
+		s.one(`select pgque.ack($1::bigint)`, batch)
+		other := s.another()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := other.conn.Exec(context.Background(), `select * from pgque.receive('q', 'a')`)
+			failed <- err
+		}()
+		s.another().untilSomebodyWaits()
+		s.rows(`commit`)
+		err := pgError(<-failed)
+		if err == nil || err.Code != "P0001" || err.Message != "PgQ corruption: Consumer a on queue q does not see tick <NULL>" {
+			t.Errorf("receive: %v, want the spurious corruption", err)
+		}
+		other.rows(`select * from pgque.receive('q', 'a')`)
 	}},
 
 	{"not subscribed", func(t *testing.T, r *release) {

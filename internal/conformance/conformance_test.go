@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -258,6 +259,16 @@ func (s *session) redeliver(queue string) {
 	for s.one(`select pgque.maint_retry_events()`) != "0" {
 	}
 	s.tick(queue)
+}
+
+// untilSomebodyWaits returns when another session waits for a lock.
+func (s *session) untilSomebodyWaits() {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); s.one(`select count(*) from pg_locks where not granted`) == "0"; {
+		if time.Now().After(deadline) {
+			s.t.Fatal("nobody waits for a lock")
+		}
+	}
 }
 
 func join(list []string) string { return strings.Join(list, ",") }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -139,12 +138,7 @@ var queueFacts = []fact{
 				_, err := other.conn.Exec(context.Background(), sql)
 				failed <- err
 			}()
-			watcher := s.another()
-			for deadline := time.Now().Add(20 * time.Second); watcher.one(`select count(*) from pg_locks where not granted`) == "0"; {
-				if time.Now().After(deadline) {
-					t.Fatalf("%s: the second call does not wait for the first", sql)
-				}
-			}
+			s.another().untilSomebodyWaits()
 			s.rows(`commit`)
 			var pgErr *pgconn.PgError
 			if err := <-failed; !errors.As(err, &pgErr) || pgErr.Code != "23505" || pgErr.ConstraintName != constraint {

@@ -588,23 +588,29 @@ create or replace function pgque.next_batch_custom(
     out cur_tick_event_seq bigint, out prev_tick_event_seq bigint)
 language plpgsql security definer set search_path = pgque, pg_catalog as $$
 declare
+    r    record;
     s    pgque.subscription;
     prev pgque.tick;
     cur  pgque.tick;
 begin
-    select sub.* into s
+    -- As in PgQue, a call that has to wait here while another session finishes
+    -- the batch then looks for the new position's tick with its old eyes, and
+    -- finds none. The next call works.
+    select sub as sub, t as tick into r
     from pgque.subscription sub
     join pgque.queue on queue_id = sub_queue
     join pgque.consumer on co_id = sub_consumer
+    left join pgque.tick t on tick_queue = sub_queue and tick_id = sub_last_tick
     where queue_name = i_queue_name and co_name = i_consumer_name
     for update of sub;
     if not found then
         raise exception 'Not subscriber to queue: %/%', i_queue_name, i_consumer_name;
     end if;
-    select * into prev from pgque.tick where tick_queue = s.sub_queue and tick_id = s.sub_last_tick;
-    if not found then
+    s := r.sub;
+    prev := r.tick;
+    if prev.tick_id is null then
         raise exception 'PgQ corruption: Consumer % on queue % does not see tick %',
-            i_consumer_name, i_queue_name, s.sub_last_tick;
+            i_consumer_name, i_queue_name, prev.tick_id;
     end if;
 
     if s.sub_batch is not null then
