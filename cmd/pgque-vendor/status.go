@@ -18,6 +18,7 @@ type statusOptions struct {
 	upstream upstreamFlags
 	ask      bool
 	format   string
+	sbom     string
 	json     bool
 }
 
@@ -63,11 +64,15 @@ With --upstream it also asks whether the tag still names the pinned commit
 	o.upstream.register(cmd)
 	cmd.Flags().BoolVar(&o.ask, "upstream", false, "also ask upstream about the tag")
 	cmd.Flags().StringVar(&o.format, "format", "", "text or github; github prints annotations (default: github when $GITHUB_ACTIONS is true)")
+	cmd.Flags().StringVar(&o.sbom, "sbom", "", "write a bill of materials of what SOURCE.json pins instead: cyclonedx or spdx")
 	cmd.Flags().BoolVar(&o.json, "json", false, "write one JSON document")
 	return cmd
 }
 
 func (o *statusOptions) run(ctx context.Context, env *environment) error {
+	if o.sbom != "" {
+		return o.writeSBOM(env)
+	}
 	format, err := o.chooseFormat(env)
 	if err != nil {
 		return err
@@ -94,6 +99,23 @@ func (o *statusOptions) run(ctx context.Context, env *environment) error {
 		err = errFinding
 	}
 	return err
+}
+
+// writeSBOM describes what SOURCE.json pins. The files are not looked at: that
+// is what status without --sbom is for.
+func (o *statusOptions) writeSBOM(env *environment) error {
+	src, err := readSourceIfAny(o.dir)
+	if err != nil {
+		return err
+	}
+	if src == nil {
+		return errNothingVendored(o.dir)
+	}
+	doc, err := billOfMaterials(o.sbom, src, env.now())
+	if err != nil {
+		return err
+	}
+	return writeJSON(env.stdout, doc)
 }
 
 func (o *statusOptions) chooseFormat(env *environment) (string, error) {
