@@ -78,6 +78,20 @@ var installFacts = []fact{
 		}
 	}},
 
+	// A managed server gives no superuser: a CREATEROLE login that owns the
+	// database is enough, also for the reruns, and owns what it makes.
+	{"without superuser", func(t *testing.T, r *release) {
+		r.skipOld(t, "grants reader to writer each time, which a second login may not do on 16 and later")
+		owner := r.server.Role(t, "createrole")
+		db := r.server.DatabaseWith(t, pgtest.DatabaseOptions{Owner: owner})
+		for range 3 {
+			db.InstallAs(t, r.Variant, owner)
+		}
+		if got := db.Value(t, `select string_agg(distinct proowner::regrole::text, ',') from pg_proc where pronamespace = 'pgque'::regnamespace`); got != owner {
+			t.Errorf("the functions belong to %q, want %q", got, owner)
+		}
+	}},
+
 	// What bootstrap's preflight asks for: TEMP, and CREATE on the database
 	// even where the schema is there.
 	{"rights it needs", func(t *testing.T, r *release) {
