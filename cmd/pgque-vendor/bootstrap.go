@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,15 +100,13 @@ func (o *bootstrapOptions) run(ctx context.Context, env *environment) error {
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
 		defer cancel()
 	}
+	settings.OnWarning(func(text string) { env.warnf("the server says: %s", text) })
 	options := o.options(env, provision)
 	var report *bootstrap.Report
 	if o.check || o.plan {
 		report, err = o.inspect(ctx, env, settings, file, options)
 	} else {
 		report, err = bootstrap.Run(ctx, o.dial(env, settings, file, options), file, options)
-	}
-	if ctx.Err() == context.DeadlineExceeded && fault.ClassOf(err) == fault.Usage {
-		err = fault.New(fault.Database, "the time limit (--timeout %s) was over before the database answered", o.timeout)
 	}
 	if report == nil {
 		return err
@@ -129,19 +128,12 @@ func (o *bootstrapOptions) validate() error {
 	case o.lockTimeout < time.Millisecond:
 		return fault.New(fault.Usage, "--lock-timeout is %s: it takes 1ms or more", o.lockTimeout)
 	}
-	for _, role := range slicesConcat(o.grantAdmin, o.grantWriter, o.grantReader) {
+	for _, role := range slices.Concat(o.grantAdmin, o.grantWriter, o.grantReader) {
 		if role == "" {
 			return fault.New(fault.Usage, "a --grant flag has an empty role name")
 		}
 	}
 	return nil
-}
-
-func slicesConcat(lists ...[]string) (all []string) {
-	for _, l := range lists {
-		all = append(all, l...)
-	}
-	return all
 }
 
 // readFile reads the SQL once, proved against SOURCE.json; that buffer is what

@@ -53,6 +53,9 @@ func (o *bootstrapOptions) finish(env *environment, r *bootstrap.Report, f boots
 	for _, w := range r.Plan.Warnings {
 		env.warnf("%s", w)
 	}
+	for _, line := range r.Plan.Lines(f) {
+		env.log.Debug("step", "do", line)
+	}
 	drifted := o.check && r.Plan.Refusal != nil && len(r.Plan.Drift) > 0
 	if drifted {
 		err = nil // what --check is there to find

@@ -107,7 +107,7 @@ type Report struct {
 	InRecovery    bool
 	Plan          *Plan
 	Grants        []GrantResult
-	Waited        bool   // another bootstrap held the install lock
+	Waited        bool // another bootstrap held the install lock
 }
 
 // Inspect reads the state and plans, in a READ ONLY transaction: it takes no
@@ -116,17 +116,17 @@ type Report struct {
 func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
 	if err != nil {
-		return nil, explain(err, f)
+		return nil, final(ctx, err, f, "")
 	}
 	defer rollback(tx)
 	s, o, err := read(ctx, tx, o)
 	if err != nil {
-		return nil, explain(err, f)
+		return nil, final(ctx, err, f, "")
 	}
 	plan := makePlan(s, f, fileFunctions(f.SQL), o)
 	if o.Provisioner != nil && plan.Refusal == nil {
 		if plan.Provide, err = look(ctx, tx, s, plan, o.Provisioner); err != nil {
-			return nil, explain(err, f)
+			return nil, final(ctx, err, f, "")
 		}
 	}
 	return report(s, plan), nil
@@ -195,7 +195,7 @@ func Run(ctx context.Context, dial Dial, f File, o Options) (*Report, error) {
 	r, err := Inspect(ctx, conn, f, o)
 	if err != nil {
 		closeConn(conn)
-		return nil, final(ctx, err, f, "")
+		return nil, err
 	}
 	if r.Plan.Refusal != nil || r.Plan.Empty() {
 		closeConn(conn)

@@ -143,8 +143,8 @@ func (v verdict) edited(s *state, f File, o Options) verdict {
 		return v
 	}
 	return v.refuse(fault.New(fault.Policy, "database %q has functions that are not those of %s: %s", s.Database, f.Tag, strings.Join(v.drift.lines(), "; ")).
-		Hint("pgque-vendor bootstrap --reinstall     to put the file's functions back").
-		Hint("pgque-vendor bootstrap --allow-drift   to keep them and go on with the grants"))
+		Hint("pgque-vendor bootstrap --reinstall     # puts the file's functions back").
+		Hint("pgque-vendor bootstrap --allow-drift   # keeps them and goes on with the grants"))
 }
 
 // otherFile: an unchanged install of the same tag, from another file.
@@ -162,7 +162,7 @@ func (v verdict) otherFile(s *state, p *provenance, f File, o Options) verdict {
 		was = fmt.Sprintf("%q at %.12s", p.Path, p.Commit)
 	}
 	return v.refuse(fault.New(fault.Policy, "database %q has %s of the same tag %s, not %q at %.12s: %s", s.Database, was, f.Tag, f.Path, f.Commit, strings.Join(v.drift.lines(), "; ")).
-		Hint("pgque-vendor bootstrap --reinstall   to install the vendored one"))
+		Hint("pgque-vendor bootstrap --reinstall   # installs the vendored one"))
 }
 
 // changedSince: an older release whose functions were changed after we
@@ -175,7 +175,7 @@ func (v verdict) changedSince(s *state, from string, o Options) verdict {
 	}
 	return v.refuse(fault.New(fault.Policy, "functions in database %q were changed or added after %s was installed, and an upgrade could drop that", s.Database, from).
 		Hint("vendor %s again and run pgque-vendor bootstrap --check to see which", from).
-		Hint("pgque-vendor bootstrap --reinstall   to upgrade anyway"))
+		Hint("pgque-vendor bootstrap --reinstall   # upgrades anyway"))
 }
 
 // version describes what the database has, for the report.

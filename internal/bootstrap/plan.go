@@ -114,15 +114,10 @@ func (p *Plan) chooseOwner(s *state, o Options) {
 			p.warn("schema pgque is owned by %q and stays so; --owner is for the first install", p.Owner)
 		}
 		if s.Schema.OwnerSuperuser {
-			p.warn("schema pgque is owned by %q, a superuser: whoever has pgque_admin can become superuser through it. To mend it: %s",
-				p.Owner, strings.Join(moveSchema(DefaultOwner), " "))
+			p.warn("schema pgque is owned by %q, a superuser: whoever has pgque_admin can become superuser through it. To mend it, make a NOLOGIN role its owner (docs/bootstrap.md has the lines) and run bootstrap as a superuser again", p.Owner)
 		}
 	}
 	p.ownerSetUp = p.Owner != s.User
-}
-
-func moveSchema(to string) []string {
-	return []string{"create a NOLOGIN role " + quoteIdent(to) + ", grant it CREATE on the database, make it the owner of the schema and of all that is in it (docs/bootstrap.md has the lines)"}
 }
 
 // canActAsOwner reports whether this login may do what only the owner may.

@@ -262,3 +262,32 @@ func TestSplitOwnership(t *testing.T) {
 		}
 	})
 }
+
+// The way from a superuser's install to pgque_owner, as docs/bootstrap.md has it.
+func TestMoveFromASuperuser(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		f := fileOf(v)
+		db := pgtest.Database(t)
+		app := db.Role(t)
+		db.Install(t, v)
+		db.Exec(t, "select pgque.create_queue('before')")
+		r := mustBootstrap(t, db.URL, f, Options{Grants: admin(app)})
+		if r.Plan.Owner != "postgres" || !strings.Contains(strings.Join(r.Plan.Warnings, " "), "can become superuser") {
+			t.Errorf("owner %q, warnings %q", r.Plan.Owner, r.Plan.Warnings)
+		}
+		db.Exec(t, fmt.Sprintf(`do $$ begin create role pgque_owner; exception when duplicate_object or unique_violation then null; end $$;
+			grant create, temp on database "%s" to pgque_owner; alter schema pgque owner to pgque_owner`, db.Name))
+		mustBootstrap(t, db.URL, f, Options{})
+		if n := db.Value(t, `select count(*) from (select proowner as o from pg_proc where pronamespace = 'pgque'::regnamespace
+			union all select relowner from pg_class where relnamespace = 'pgque'::regnamespace
+			union all select typowner from pg_type where typnamespace = 'pgque'::regnamespace) as x where o <> 'pgque_owner'::regrole`); n != "0" {
+			t.Errorf("%s objects still have another owner", n)
+		}
+		r = mustBootstrap(t, db.URL, f, Options{Reinstall: true})
+		if len(r.Plan.Warnings) != 0 {
+			t.Errorf("warnings %q", r.Plan.Warnings)
+		}
+		worksAsApp(t, db, app)
+	})
+}

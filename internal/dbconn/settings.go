@@ -206,6 +206,16 @@ func (s *Settings) Target() string {
 	return "database " + strconv.Quote(s.Database()) + " at " + s.Address() + " as " + strconv.Quote(s.User()) + " (from " + s.Source + ")"
 }
 
+// OnWarning makes connections hand over the server's warnings, such as a REVOKE
+// that found nothing to revoke. Notices below that are left out.
+func (s *Settings) OnWarning(f func(text string)) {
+	s.config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			f(s.scrub(n.Message))
+		}
+	}
+}
+
 // Config is a copy of the driver's configuration. It holds the password.
 func (s *Settings) Config() *pgx.ConnConfig { return s.config.Copy() }
 

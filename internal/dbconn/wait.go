@@ -34,17 +34,23 @@ func (s *Settings) Connect(ctx context.Context) (*pgx.Conn, error) {
 // Wait connects as soon as the server and the database answer. What waiting
 // cannot mend ends it at once; a database that does not exist is waited for at
 // most 15 seconds. The error is a *fault.Error of class Database with the last
-// reason and the number of tries, or the context's.
+// reason and the number of tries, also when the context's deadline was first;
+// of a context that was cancelled it is the cause.
 func (s *Settings) Wait(ctx context.Context, o WaitOptions) (*pgx.Conn, error) {
 	start := time.Now()
 	pause := 100 * time.Millisecond
 	var said string
 	var missingSince time.Time
+	last := failure{text: "no answer in time"}
 	for try := 1; ; try++ {
 		conn, f, err := s.try(ctx, o)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, s.gaveUp(last, try, time.Since(start))
+		}
 		if err != nil {
 			return nil, err
 		}
+		last = f
 		if conn != nil {
 			return conn, nil
 		}
@@ -65,8 +71,7 @@ func (s *Settings) Wait(ctx context.Context, o WaitOptions) (*pgx.Conn, error) {
 		}
 		said = f.text
 		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		case <-ctx.Done(): // the next try says why
 		case <-time.After(min(pause, left)):
 		}
 		pause = min(pause*3/2, time.Second)
