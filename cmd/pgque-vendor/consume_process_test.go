@@ -156,8 +156,15 @@ func (r *running) wantCode(want int, within time.Duration) {
 
 func (b *consumeBench) until(what string, is func() bool) {
 	b.Helper()
+	b.untilOr(what, is, func() {})
+}
+
+// untilOr waits, and says more when that was in vain.
+func (b *consumeBench) untilOr(what string, is func() bool, more func()) {
+	b.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
+			more()
 			b.Fatalf("%s has not come about", what)
 		}
 	}
@@ -214,10 +221,8 @@ func (b *consumeBench) untilDead(what string, pid int) {
 
 const (
 	openBatches = "select count(sub_batch) from pgque.subscription"
-	retries     = "select count(*) from pgque.retry_queue"
 	deadLetters = "select count(*) from pgque.dead_letter"
-	// drained is true when the consumer has had everything up to the last event.
-	drained = `select sub_batch is null and tick_event_seq = (select max(tick_event_seq) from pgque.tick) and not exists (select from pgque.retry_queue)
-		and tick_event_seq >= (select coalesce(max(ev_id), 0) from pgque.event_template)
-		from pgque.subscription join pgque.tick on tick_queue = sub_queue and tick_id = sub_last_tick`
+	// settled is true when the consumer is at the last tick and nothing waits.
+	settled = `select sub_batch is null and sub_last_tick = (select max(tick_id) from pgque.tick) and not exists (select from pgque.retry_queue)
+		from pgque.subscription`
 )

@@ -80,10 +80,17 @@ func (s *stream) handle(ctx context.Context, e *events.Event) error {
 	if err != nil {
 		return err
 	}
-	s.process.tail.forget()
 	limited, cancel := context.WithTimeout(ctx, s.options.limit)
 	defer cancel()
+	s.process.tail.forget()
 	answer, err := s.process.ask(limited, line)
+	if errors.Is(err, errEnded) && s.process.hadEnough() {
+		// It ended at about the time that the event was on its way.
+		if err := s.ensure(limited); err != nil {
+			return err
+		}
+		answer, err = s.process.ask(limited, line)
+	}
 	var outcome error
 	if err == nil {
 		outcome, err = parseAnswer(answer, e.ID)
@@ -99,10 +106,10 @@ func (s *stream) handle(ctx context.Context, e *events.Event) error {
 }
 
 // ensure starts a process unless one runs. One that ended between two events has
-// failed none of them: some end by themselves now and then to start afresh.
+// failed none of them.
 func (s *stream) ensure(ctx context.Context) error {
 	if s.process != nil && s.process.hasExited() {
-		if s.process.answered == 0 || s.process.state().ExitCode() != 0 {
+		if !s.process.hadEnough() {
 			s.log.Warn("a COMMAND ended between two events", "how", s.process.why(s.process.state().String()))
 			s.pause()
 		}
@@ -195,6 +202,10 @@ func (p *streamProcess) hasExited() bool {
 		return false
 	}
 }
+
+// hadEnough says of a process that has ended that it did so on its own account, as
+// some do after a number of events to start afresh.
+func (p *streamProcess) hadEnough() bool { return p.answered > 0 && p.state().ExitCode() == 0 }
 
 // discard ends the process at once.
 func (p *streamProcess) discard() {
