@@ -16,6 +16,7 @@ func commands(env *environment) []*cobra.Command {
 		newConsumeCommand(env),
 		newPeekCommand(env),
 		newQueuesCommand(env),
+		newDLQCommand(env),
 		newHealthCommand(env),
 	}, docsCommands(env)...)
 }

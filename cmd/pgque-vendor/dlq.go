@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/fault"
+)
+
+func newDLQCommand(env *environment) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dlq",
+		Short: "List, show, replay and purge dead letters",
+		Long: `A dead letter is an event that a consumer has given up on: its attempts were spent,
+or its handler said that no further one could help. It stays until somebody replays
+or purges it; other consumers of the queue are not concerned.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, c := range []*cobra.Command{newDLQListCommand(env), newDLQShowCommand(env), newDLQReplayCommand(env), newDLQPurgeCommand(env)} {
+		c.Args = usageArgs(c.Args)
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+// dlqFilter chooses dead letters. What is not given does not matter.
+type dlqFilter struct {
+	queue     string
+	consumer  string
+	eventType string
+	older     ageFlag
+	newer     ageFlag
+	ids       []int64
+}
+
+func (f *dlqFilter) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.queue, "queue", "", "only of this `QUEUE`")
+	flags.StringVar(&f.consumer, "consumer", "", "only those that this `CONSUMER` gave up on")
+	flags.StringVar(&f.eventType, "type", "", "only events of this `TYPE`")
+	flags.Var(&f.older, "older-than", "only those that died longer ago than this, such as 12h or 30d")
+	flags.Var(&f.newer, "newer-than", "only those that died within this time")
+}
+
+func (f *dlqFilter) parseIDs(args []string) error {
+	seen := map[int64]bool{}
+	for _, arg := range args {
+		id, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || id < 1 {
+			return fault.New(fault.Usage, "%q is no number of a dead letter", arg).Hint("pgque-vendor dlq list")
+		}
+		if !seen[id] {
+			f.ids = append(f.ids, id)
+		}
+		seen[id] = true
+	}
+	if f.older > 0 && f.newer > 0 && f.older >= f.newer {
+		return fault.New(fault.Usage, "nothing is both older than %s and newer than %s", f.older.String(), f.newer.String())
+	}
+	return nil
+}
+
+// events is the filter as the library takes it.
+func (f *dlqFilter) events() events.DeadLetterFilter {
+	return events.DeadLetterFilter{IDs: f.ids, Queue: f.queue, Consumer: f.consumer, Type: f.eventType, Older: time.Duration(f.older)}
+}
+
+// args are the filter as it was typed, for a hint.
+func (f *dlqFilter) args() string {
+	var b strings.Builder
+	for _, id := range f.ids {
+		fmt.Fprintf(&b, " %d", id)
+	}
+	for _, flag := range []struct{ name, value string }{
+		{"queue", f.queue}, {"consumer", f.consumer}, {"type", f.eventType}, {"older-than", f.older.String()}, {"newer-than", f.newer.String()},
+	} {
+		if flag.value != "" {
+			fmt.Fprintf(&b, " --%s %s", flag.name, shellQuote(flag.value))
+		}
+	}
+	return b.String()
+}
+
+// each calls do for every dead letter that the filter chooses, the oldest number
+// first, until do returns false. Ages are by the server's clock, which it passes.
+func (f *dlqFilter) each(ctx context.Context, conn *pgx.Conn, do func(d events.DeadLetter, now time.Time) bool) error {
+	var now time.Time
+	if err := conn.QueryRow(ctx, "select now()", pgx.QueryExecModeSimpleProtocol).Scan(&now); err != nil {
+		return err
+	}
+	for d, err := range events.DeadLetters(ctx, conn, f.events()) {
+		if err != nil {
+			return err
+		}
+		if f.newer > 0 && now.Sub(d.Died) > time.Duration(f.newer) {
+			continue
+		}
+		if !do(d, now) {
+			break
+		}
+	}
+	return nil
+}
+
+// ageFlag is a duration that also knows days.
+type ageFlag time.Duration
+
+func (a *ageFlag) String() string {
+	d := time.Duration(*a)
+	switch day := 24 * time.Hour; {
+	case d == 0:
+		return ""
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
+}
+
+func (a *ageFlag) Type() string { return "AGE" }
+
+func (a *ageFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n int64
+		if n, err = strconv.ParseInt(days, 10, 32); err == nil && n < 100_000 {
+			d = time.Duration(n) * 24 * time.Hour
+		}
+	}
+	if err != nil || d <= 0 {
+		return fmt.Errorf("%q is no age: it takes 90s, 45m, 12h or 30d", s)
+	}
+	*a = ageFlag(d)
+	return nil
+}
