@@ -143,6 +143,46 @@ func TestStaleAck(t *testing.T) {
 	})
 }
 
+// The same for a batch that was left open, whose events ran one at a time.
+func TestStaleAckOfAnOpenBatch(t *testing.T) {
+	_, pool := setUp(t, newest(t))
+	publish(t, pool, 1)
+	eventstest.Tick(t, pool, queue)
+	c := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error {
+		_, _ = pool.Exec(context.Background(), "select pgque.ack(sub_batch) from pgque.subscription where sub_batch is not null")
+		return nil
+	})
+	if _, err := c.Step(eventstest.CrashAt(t.Context(), eventstest.Received, 1)); !errors.Is(err, eventstest.Crashed) {
+		t.Fatal(err)
+	}
+	if _, err := c.Step(t.Context()); !errors.Is(err, events.ErrStaleBatch) {
+		t.Errorf("Step = %v, want ErrStaleBatch", err)
+	}
+}
+
+// B090, B096: the first release is too old, and that is said.
+func TestFirstReleaseIsRefused(t *testing.T) {
+	db := pgtest.Database(t)
+	db.Install(t, pgtest.Real(t, "v0.1.0"))
+	pool := db.Pool(t)
+	db.Exec(t, "select pgque.create_queue('q')")
+	c := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
+	if err := c.Run(t.Context()); !errors.Is(err, events.ErrNotInstalled) {
+		t.Errorf("Run = %v, want ErrNotInstalled", err)
+	}
+}
+
+// A second consumer cannot step while the first is active.
+func TestStepWhileLeased(t *testing.T) {
+	_, pool := setUp(t, newest(t))
+	r := start(t, pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
+	until(t, 10*time.Second, "start", r.active)
+	c := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
+	if _, err := c.Step(t.Context()); !errors.Is(err, events.ErrLeased) {
+		t.Errorf("Step = %v, want ErrLeased", err)
+	}
+}
+
 // A booking is due only when no handler can still be running.
 func TestBookingIsFarAhead(t *testing.T) {
 	_, pool := setUp(t, pgtest.Variants(t)[len(pgtest.Variants(t))-1])

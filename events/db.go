@@ -33,12 +33,12 @@ import (
 // The exported API, by file:
 //
 //	event.go       Event, Type, Define, Handler, Handle, IdempotencyKey
-//	publish.go     Send, SendBatch, MaxPayload
+//	publish.go     Send, SendBatch, Check, MaxPayload
 //	consumer.go    Consumer, ConsumerConfig, NewConsumer: Handle, HandleAny, Use, Run, Step, Abort
-//	outcome.go     RetryAfter, Dead, Skip
+//	outcome.go     RetryAfter, Dead, Skip, Outcome, PanicError
 //	inbox.go       HandleTx, InboxDDL, PurgeInbox
 //	ticker.go      Ticker, TickerConfig, NewTicker: Run
-//	nudge.go       Nudge
+//	nudge.go       Nudger
 //	admin.go       EnsureQueue, Subscribe, Unsubscribe, Queues, Consumers (functions that take ctx, db)
 //	deadletter.go  DeadLetters (an iterator), Replay, ReplayToAll, Purge
 //	health.go      Health, Finding

@@ -32,6 +32,9 @@ var (
 	ErrPermission = errors.New("permission denied")
 	// ErrReadOnly: the server is a standby or was told to be read-only (25006).
 	ErrReadOnly = errors.New("server is read-only")
+	// ErrLeased: another process is active for the consumer. Run waits for it to
+	// end; Step returns this.
+	ErrLeased = errors.New("another process is active for this consumer")
 	// ErrStaleBatch: the batch was finished by another process. Nothing of ours
 	// was settled.
 	ErrStaleBatch = errors.New("batch was finished by another process")

@@ -30,9 +30,6 @@ const (
 // errLeaseLost ends the contexts of handlers whose process is no longer active.
 var errLeaseLost = errors.New("lost the consumer's lease; another process may have the batch")
 
-// errLeased says that another process is active.
-var errLeased = errors.New("another process is active for this consumer")
-
 type lease struct {
 	conn     *pgx.Conn
 	tx       pgx.Tx
@@ -45,7 +42,7 @@ type lease struct {
 	done chan struct{} // closed when the probe has stopped
 }
 
-// tryLease asks once for the lease, on a new connection. It returns errLeased
+// tryLease asks once for the lease, on a new connection. It returns ErrLeased
 // when another process has it.
 func tryLease(ctx context.Context, pool *pgxpool.Pool, key int64) (*lease, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
@@ -83,7 +80,7 @@ func (l *lease) lock(ctx context.Context) error {
 		return err
 	}
 	if !got {
-		return errLeased
+		return ErrLeased
 	}
 	l.tx = tx
 	return nil

@@ -235,7 +235,7 @@ func (r *run) standBy(started *bool) error {
 			r.hold(l)
 			return nil
 		}
-		if !errors.Is(err, errLeased) {
+		if !errors.Is(err, ErrLeased) {
 			return err
 		}
 		*started = true
