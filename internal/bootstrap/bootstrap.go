@@ -236,9 +236,11 @@ func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options
 		case <-time.After(time.Duration(min(try, 10))*50*time.Millisecond + rand.N(200*time.Millisecond)):
 		}
 		if conn.IsClosed() {
-			if conn, err = dial(ctx); err != nil {
+			next, err := dial(ctx)
+			if err != nil {
 				return r, err
 			}
+			conn = next
 		}
 	}
 }

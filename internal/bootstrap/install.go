@@ -20,8 +20,7 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 		return nil, err
 	}
 	defer rollback(tx)
-	waited, err := lockInstall(ctx, tx, o)
-	if err != nil {
+	if err := lockInstall(ctx, tx, o); err != nil {
 		return nil, err
 	}
 	s, o, err := read(ctx, tx, o)
@@ -31,7 +30,6 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	functions := fileFunctions(f.SQL)
 	plan := makePlan(s, f, functions, o)
 	r := report(s, plan)
-	r.Waited = waited
 	if plan.Refusal != nil {
 		return r, plan.Refusal
 	}

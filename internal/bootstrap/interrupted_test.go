@@ -132,6 +132,31 @@ func TestServerRestartsDuringInstall(t *testing.T) {
 	}
 }
 
+// A server that goes away during the install, and does not come back.
+func TestServerGoesAwayDuringInstall(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	first := true
+	errGone := fault.New(fault.Database, "no server")
+	dial := func(ctx context.Context) (*pgx.Conn, error) {
+		if !first {
+			return nil, errGone
+		}
+		first = false
+		return dialer(db.URL)(ctx)
+	}
+	_, err := Run(t.Context(), dial, fileOf(pgtest.Standin()), Options{LockTimeout: time.Second, beforeCommit: func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		return err
+	}})
+	if !errors.Is(err, errGone) {
+		t.Errorf("%v", err)
+	}
+	if n := db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'"); n != "0" {
+		t.Error("something was left behind")
+	}
+}
+
 // The answer to COMMIT is lost: the database is asked what became of it.
 func TestLostCommit(t *testing.T) {
 	t.Parallel()

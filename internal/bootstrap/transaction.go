@@ -53,29 +53,29 @@ func closeConn(conn *pgx.Conn) {
 
 // lockInstall takes the install lock. When somebody else has it, it says who,
 // and waits until the context's deadline.
-func lockInstall(ctx context.Context, tx pgx.Tx, o Options) (waited bool, err error) {
+func lockInstall(ctx context.Context, tx pgx.Tx, o Options) error {
 	var got bool
 	if err := tx.QueryRow(ctx, "select pg_try_advisory_xact_lock($1)", lockKey).Scan(&got); err != nil || got {
-		return false, err
+		return err
 	}
 	holder, err := lockHolder(ctx, tx)
 	if err != nil {
-		return true, err
+		return err
 	}
 	o.say("waiting for the install lock, held by %s", holder)
 	// The lock has its own limit, the context's deadline; a table lock's is set after it.
 	if err := setLockTimeout(ctx, tx, 0); err != nil {
-		return true, err
+		return err
 	}
 	_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", lockKey)
 	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.DeadlineExceeded {
-		return true, fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holder).
+		return fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holder).
 			Hint("if that is a bootstrap that hangs, end it; a session that was forgotten: SELECT pg_terminate_backend(PID);")
 	}
 	if err != nil {
-		return true, err
+		return err
 	}
-	return true, setLockTimeout(ctx, tx, o.LockTimeout)
+	return setLockTimeout(ctx, tx, o.LockTimeout)
 }
 
 func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
