@@ -41,11 +41,17 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	if plan.Empty() {
 		return r, nil
 	}
-	if err := carryOut(ctx, tx, s, plan, f, functions, o); err != nil {
+	if err := carryOut(ctx, tx, s, plan, f, o); err != nil {
 		return r, err
 	}
-	if err := prove(ctx, tx, r, f, functions, o); err != nil {
+	after, err := prove(ctx, tx, r, f, functions, o)
+	if err != nil {
 		return r, err
+	}
+	if plan.Install {
+		if err := record(ctx, tx, plan, s, after, f, functions, o); err != nil {
+			return r, err
+		}
 	}
 	if o.beforeCommit != nil {
 		if err := o.beforeCommit(ctx, tx); err != nil {
@@ -57,7 +63,7 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 
 // carryOut runs the plan. Roles, rights and grants are the login's to give;
 // everything in the schema belongs to the owner, so the owner makes it.
-func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, functions map[string][]string, o Options) error {
+func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Options) error {
 	if err := execAll(ctx, tx, p.Before); err != nil {
 		return err
 	}
@@ -82,9 +88,6 @@ func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, functio
 	}
 	if p.Install {
 		if err := runFile(ctx, tx, s, f); err != nil {
-			return err
-		}
-		if err := record(ctx, tx, p, s, f, functions, o); err != nil {
 			return err
 		}
 	}
@@ -134,17 +137,20 @@ func runFile(ctx context.Context, tx pgx.Tx, s *state, f File) error {
 	return nil
 }
 
-// record writes the provenance of the install that has just been made.
-func record(ctx context.Context, tx pgx.Tx, p *Plan, s *state, f File, functions map[string][]string, o Options) error {
-	after, err := probe(ctx, tx, p.Owner, nil)
-	if err != nil {
+// record writes the provenance of the install that has just been proved.
+func record(ctx context.Context, tx pgx.Tx, p *Plan, before, after *state, f File, functions map[string][]string, o Options) error {
+	rest := ""
+	if before.Schema != nil {
+		_, rest = parseProvenance(before.Schema.Comment)
+	}
+	sql := commentSQL(f.provenance(fingerprint(ownFunctions(functions, after.Functions)), o.Tool), rest)
+	if err := p.become(ctx, tx); err != nil {
 		return err
 	}
-	rest := ""
-	if s.Schema != nil {
-		_, rest = parseProvenance(s.Schema.Comment)
+	if _, err := tx.Exec(ctx, sql); err != nil {
+		return err
 	}
-	_, err = tx.Exec(ctx, commentSQL(f.provenance(fingerprint(ownFunctions(functions, after.Functions)), o.Tool), rest))
+	_, err := tx.Exec(ctx, "reset role")
 	return err
 }
 

@@ -11,14 +11,14 @@ import (
 
 // prove reads the state again, inside the transaction, and compares it with
 // what a run promises. Any miss ends in a rollback. On success the report
-// carries what was found.
-func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]string, o Options) error {
+// carries what was found, and the state is returned.
+func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]string, o Options) (*state, error) {
 	s, err := probe(ctx, tx, o.ownerName(""), o.Grants)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if misses := postconditions(s, r.Plan, f, functions, o); len(misses) > 0 {
-		return fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
+		return nil, fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
 	}
 	r.Grants = report(s, r.Plan).Grants
 	switch {
@@ -27,7 +27,7 @@ func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[stri
 	case r.Plan.Install:
 		r.Action = Installed
 	}
-	return nil
+	return s, nil
 }
 
 func postconditions(s *state, p *Plan, f File, functions map[string][]string, o Options) []string {
