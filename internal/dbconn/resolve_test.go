@@ -169,7 +169,7 @@ var brokenStrings = []struct{ text, reason string }{
 	{"postgres://u:zQ7w/Xj9vKp3YmB@h/d", `unescaped "/"`},
 	{"postgres://u:5432/zQ7wXj9vKp3YmB@h/d", `unescaped "/"`},
 	{"postgres://u:5432/zQ7wXj9vKp3YmB@h", `the user or the password has an unescaped "/"`},
-	{"postgres://u:zQ7wXj9vKp3YmB@[::1/d", "cannot be read"},
+	{"postgres://u:zQ7wXj9vKp3YmB@[h/d", "cannot be read"},
 	{"postgres://u:zQ7w?Xj9vKp3YmB@h/d", `unescaped "?"`},
 	{"postgres://u:5432?user=zQ7wXj9vKp3YmB@h/d", `unescaped "?"`},
 	{"postgres://u:zQ7w#Xj9vKp3YmB@h/d", `unescaped "#"`},
