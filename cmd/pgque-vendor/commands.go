@@ -17,6 +17,7 @@ func commands(env *environment) []*cobra.Command {
 		newPeekCommand(env),
 		newQueuesCommand(env),
 		newDLQCommand(env),
+		newDoctorCommand(env),
 		newHealthCommand(env),
 	}, docsCommands(env)...)
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/events"
+)
+
+// remedy is one step that mends a finding. Steps follow one another, except that
+// one with a When is for that case only.
+type remedy struct {
+	When string `json:"when,omitempty"`
+	Kind string `json:"kind"` // command (of a shell), sql (as a member of pgque_admin, unless the text says otherwise), advice
+	Text string `json:"text"`
+}
+
+func sqlFix(format string, args ...any) remedy {
+	return remedy{Kind: "sql", Text: strings.TrimSuffix(fmt.Sprintf(format, args...), ";") + ";"}
+}
+
+func (x *examination) commandFix(format string, args ...any) remedy {
+	return remedy{Kind: "command", Text: "pgque-vendor " + fmt.Sprintf(format, args...) + x.flags}
+}
+
+func adviceFix(text string) remedy { return remedy{Kind: "advice", Text: text} }
+
+func (r remedy) inCase(when string) remedy {
+	r.When = when
+	return r
+}
+
+// remedies says how to mend a finding here: what is right depends on the server.
+func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy, error) {
+	queue, consumer := sqlText(f.Queue), sqlText(f.Consumer)
+	switch f.Code {
+	case events.CodeNoTick, events.CodeRotation, events.CodeRetries:
+		return []remedy{x.commandFix("ticker").inCase("keep one running")}, nil
+	case events.CodeStep2:
+		return []remedy{sqlFix("select pgque.maint_rotate_tables_step2()"), x.commandFix("ticker").inCase("keep one running, it never forgets")}, nil
+	case events.CodePinned, events.CodeNotReceiving, events.CodeBatchOpen:
+		return []remedy{
+			adviceFix(fmt.Sprintf("start the process of consumer %q again", f.Consumer)),
+			sqlFix("select pgque.unsubscribe(%s, %s)", queue, consumer).inCase("if it is gone for good; its retries and dead letters go too"),
+		}, nil
+	case events.CodeTickOrder:
+		return x.oneTicker(), nil
+	case events.CodeRestored:
+		return x.catchUp(ctx, f)
+	case events.CodeDeadLetters:
+		which := fmt.Sprintf(" --queue %s --consumer %s", shellQuote(f.Queue), shellQuote(f.Consumer))
+		return []remedy{
+			x.commandFix("dlq list%s", which),
+			x.commandFix("dlq replay%s --yes", which).inCase("when the cause is mended"),
+			x.commandFix("dlq purge%s --yes", which).inCase("if nobody needs them"),
+		}, nil
+	case events.CodeSuperuserOwned:
+		return x.ownership(ctx)
+	case events.CodeNotVisible:
+		return []remedy{sqlFix("grant pgque_reader to %s", pgx.Identifier{x.login}.Sanitize())}, nil
+	case codeFunctions:
+		var fixes []remedy
+		for hint := range strings.Lines(f.Fix) {
+			hint = strings.TrimSpace(hint)
+			if command, ok := strings.CutPrefix(hint, "pgque-vendor "); ok {
+				fixes = append(fixes, x.commandFix("%s%s", command, x.dirFlag))
+			} else {
+				fixes = append(fixes, adviceFix(hint))
+			}
+		}
+		return fixes, nil
+	case codeVendored:
+		return []remedy{{Kind: "command", Text: "pgque-vendor status" + x.dirFlag}}, nil
+	}
+	return []remedy{sqlFix("%s", f.Fix)}, nil
+}
+
+// oneTicker: whoever ticks without our lock has to stop.
+func (x *examination) oneTicker() []remedy {
+	fixes := []remedy{adviceFix("stop every ticker that is not pgque-vendor's, such as a loop that calls pgque.ticker()")}
+	for _, f := range x.found {
+		if f.Code == events.CodeScheduler {
+			fixes = append(fixes, sqlFix("%s", f.Fix))
+		}
+	}
+	return append(fixes, adviceFix("it is forgotten after an hour, or after 500 ticks in order"))
+}
+
+// maxCatchUp is the most transactions that a restored queue is helped with: about
+// half an hour.
+const maxCatchUp = 50_000_000
+
+// catchUp mends a queue whose state is from another cluster. Its snapshots hold
+// that cluster's transaction numbers, which are ahead of this one's, so that no tick
+// can follow. Using up the numbers in between loses nothing: from there on the old
+// snapshots are right again. Events that were sent here meanwhile have numbers that
+// the old snapshots take for done, and get a new one.
+func (x *examination) catchUp(ctx context.Context, f *events.Finding) ([]remedy, error) {
+	var queue, tick, ahead int64
+	var table string
+	err := x.conn.QueryRow(ctx, `
+		select q.queue_id, q.queue_data_pfx, t.tick_id,
+		       greatest(pg_snapshot_xmax(t.tick_snapshot)::text::bigint, q.queue_switch_step1, q.queue_switch_step2)
+		       - pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+		  from pgque.queue q join lateral (
+		       select * from pgque.tick where tick_queue = q.queue_id
+		        order by pg_snapshot_xmax(tick_snapshot)::text::bigint desc, tick_id desc limit 1) t on true
+		 where q.queue_name = $1`, pgx.QueryExecModeSimpleProtocol, f.Queue).Scan(&queue, &table, &tick, &ahead)
+	if err != nil {
+		return nil, err
+	}
+	if !regexp.MustCompile(`^pgque\.event_[0-9]+$`).MatchString(table) {
+		return nil, fmt.Errorf("queue %q has its events in %q, which is no table of PgQue's", f.Queue, table)
+	}
+	var newest int64 // an event that came after the last tick can be further ahead
+	err = x.conn.QueryRow(ctx, `select coalesce((select ev_txid::text::bigint from `+table+` order by ev_txid desc limit 1), 0)
+		- pg_snapshot_xmax(pg_current_snapshot())::text::bigint`, pgx.QueryExecModeSimpleProtocol).Scan(&newest)
+	if err != nil {
+		return nil, err
+	}
+	ahead = max(ahead, newest) + 1
+	drop := sqlFix("select pgque.drop_queue(%s, true)", sqlText(f.Queue))
+	if ahead > maxCatchUp {
+		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s%s", shellQuote(f.Queue), x.dirFlag)}, nil
+	}
+	took := max(time.Duration(ahead)*40*time.Microsecond, time.Second).Round(time.Second)
+	return []remedy{
+		sqlFix(`do $$ begin for i in 1..%d loop perform pg_current_xact_id(); commit; end loop; `+
+			`update %s e set ev_txid = pg_current_xact_id() from pgque.tick where tick_queue = %d and tick_id = %d and pg_visible_in_snapshot(ev_txid, tick_snapshot) `+
+			`and (ev_id > tick_event_seq or e.xmin::text::bigint = (ev_txid::text::bigint & 4294967295)); end $$`, ahead, table, queue, tick).
+			inCase(fmt.Sprintf("nothing is lost; as the owner of schema pgque or a superuser, about %s", inWords(took))),
+		drop.inCase("or, if it may be lost with its events and dead letters"),
+	}, nil
+}
+
+// ownership gives an install that belongs to a superuser an owner who cannot log
+// in. A superuser's bootstrap then moves all that is in the schema.
+func (x *examination) ownership(ctx context.Context) ([]remedy, error) {
+	var exists bool
+	err := x.conn.QueryRow(ctx, "select exists (select from pg_roles where rolname = 'pgque_owner')", pgx.QueryExecModeSimpleProtocol).Scan(&exists)
+	var fixes []remedy
+	if !exists {
+		fixes = append(fixes, sqlFix("create role pgque_owner nologin"))
+	}
+	return append(fixes,
+		sqlFix("grant create, temporary on database %s to pgque_owner", pgx.Identifier{x.database}.Sanitize()),
+		sqlFix("alter schema pgque owner to pgque_owner"),
+		x.commandFix("bootstrap --no-grant%s", x.dirFlag).inCase("as a superuser")), err
+}
+
+// sqlText writes a string as SQL does.
+func sqlText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
