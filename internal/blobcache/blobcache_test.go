@@ -108,12 +108,12 @@ func TestIDs(t *testing.T) {
 	c := New(filepath.Join(parent, "cache"), nil)
 	for _, id := range []gitobject.ID{"", "a", "../x", gitobject.ID("../" + strings.Repeat("a", 37)), gitobject.ID(strings.Repeat("A", 40))} {
 		c.Put(id, []byte("x"))
+		if left := files(t, parent); len(left) > 0 {
+			t.Errorf("%q: written: %q", id, left)
+		}
 		if _, ok := c.Get(id); ok {
 			t.Errorf("%q is there", id)
 		}
-	}
-	if left := files(t, parent); len(left) > 0 {
-		t.Errorf("written: %q", left)
 	}
 }
 
