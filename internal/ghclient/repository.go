@@ -54,15 +54,12 @@ func (c *Client) RepositoryID(ctx context.Context) (int64, error) {
 	return repo.GetID(), nil
 }
 
-var (
-	repositoryByID   = regexp.MustCompile(`/repositories/([0-9]{1,18})(/|$)`)
-	repositoryByName = regexp.MustCompile(`/repos/([^/]+/[^/]+)(/|$)`)
-)
-
 // noteRename learns the new name from a permanent redirect, says it once, and
 // asks under it from then on. GitHub redirects to the id, so the name costs
 // one request; where that fails, the old name goes on working.
 func (c *Client) noteRename(ctx context.Context, to *url.URL) {
+	repositoryByID := regexp.MustCompile(`/repositories/([0-9]{1,18})(/|$)`)
+	repositoryByName := regexp.MustCompile(`/repos/([^/]+/[^/]+)(/|$)`)
 	found := rename{seen: true}
 	if m := repositoryByID.FindStringSubmatch(to.Path); m != nil {
 		found.id, _ = strconv.ParseInt(m[1], 10, 64)
@@ -84,7 +81,7 @@ func (c *Client) noteRename(ctx context.Context, to *url.URL) {
 		found.name = c.nameOf(ctx, found.id)
 	}
 	old := c.fullName()
-	if owner, name, ok := strings.Cut(found.name, "/"); ok && repositoryName.MatchString(found.name) {
+	if owner, name, ok := strings.Cut(found.name, "/"); ok && isRepositoryName(found.name) {
 		c.mu.Lock()
 		c.renamed.name, c.owner, c.name = found.name, owner, name
 		c.mu.Unlock()
