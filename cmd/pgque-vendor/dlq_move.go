@@ -268,12 +268,7 @@ func (o *dlqMoveOptions) words(n int) (action, question, did string) {
 	return "replayed", "give " + letters + " back to the consumer that gave up?", letters + " given back to the consumer that gave up"
 }
 
-func counted(n int) string {
-	if n == 1 {
-		return "1 dead letter"
-	}
-	return thousands(int64(n)) + " dead letters"
-}
+func counted(n int) string { return count(n, "dead letter") }
 
 func writeGroups(w io.Writer, groups []letterGroup) error {
 	var b strings.Builder

@@ -45,7 +45,7 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 	case events.CodePinned, events.CodeNotReceiving, events.CodeBatchOpen:
 		return []remedy{
 			adviceFix(fmt.Sprintf("start the process of consumer %q again", f.Consumer)),
-			sqlFix("select pgque.unsubscribe(%s, %s)", queue, consumer).inCase("if it is gone for good; its retries and dead letters go too"),
+			sqlFix("select pgque.unsubscribe(%s, %s)", queue, consumer).inCase("if it is gone for good; what it has not done is lost, its retries too"),
 		}, nil
 	case events.CodeTickOrder:
 		return x.oneTicker(), nil
@@ -91,8 +91,8 @@ func (x *examination) oneTicker() []remedy {
 }
 
 // maxCatchUp is the most transactions that a restored queue is helped with: about
-// half an hour.
-const maxCatchUp = 50_000_000
+// twenty-five minutes.
+const maxCatchUp = 100_000_000
 
 // catchUp mends a queue whose state is from another cluster. Its snapshots hold
 // that cluster's transaction numbers, which are ahead of this one's, so that no tick
@@ -127,7 +127,7 @@ func (x *examination) catchUp(ctx context.Context, f *events.Finding) ([]remedy,
 	if ahead > maxCatchUp {
 		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s%s", shellQuote(f.Queue), x.dirFlag)}, nil
 	}
-	took := max(time.Duration(ahead)*40*time.Microsecond, time.Second).Round(time.Second)
+	took := max(time.Duration(ahead)*15*time.Microsecond, time.Second).Round(time.Second)
 	return []remedy{
 		sqlFix(`do $$ begin for i in 1..%d loop perform pg_current_xact_id(); commit; end loop; `+
 			`update %s e set ev_txid = pg_current_xact_id() from pgque.tick where tick_queue = %d and tick_id = %d and pg_visible_in_snapshot(ev_txid, tick_snapshot) `+

@@ -81,9 +81,9 @@ func (r *doctorReport) verdict(counts map[string]int) string {
 	if r.ComparedWith != "" {
 		compared = "functions compared with " + r.ComparedWith
 	}
-	looked := fmt.Sprintf("database %q, %d queues, %d consumers, %s (%d ms)", r.Database, r.Queues, r.Consumers, compared, r.DurationMS)
+	looked := fmt.Sprintf("database %q, %s, %s, %s (%d ms)", r.Database, count(r.Queues, "queue"), count(r.Consumers, "consumer"), compared, r.DurationMS)
 	if r.Healthy {
 		return "healthy: " + looked
 	}
-	return fmt.Sprintf("%d critical, %d warnings: %s", counts["critical"], counts["warning"], looked)
+	return fmt.Sprintf("%d critical, %s: %s", counts["critical"], count(counts["warning"], "warning"), looked)
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -240,8 +243,8 @@ func cronBesideUs(t *testing.T, p *patient) {
 	}
 }
 
-// An install that a superuser owns gets an owner who cannot log in; an older one is
-// upgraded; a newer one is not taken back. These concern the whole server's roles.
+// An install that a superuser owns gets an owner who cannot log in. Who is a member
+// of pgque_admin is the whole server's.
 func TestDoctorInstalls(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
@@ -258,19 +261,40 @@ func TestDoctorInstalls(t *testing.T) {
 		p.mend("superuser-owned", nil, 0, 1, 2, 3)
 		p.wantHealthy()
 	})
-	server := pgtest.NewServer(t, pgtest.Options{})
-	older, newer := pgtest.OlderStandin(t), pgtest.Standin()
-	p := newPatient(t, server, older)
-	writeVendored(t, p.dir, newer.SQL, newer.Tag)
+}
+
+// A database that is behind the vendored SQL is brought up; one that is ahead of it
+// is not taken back.
+func TestDoctorReleases(t *testing.T) {
+	t.Parallel()
+	v := pgtest.Standin()
+	p := newPatient(t, pgtest.NewServer(t, pgtest.Options{}), v)
+	newer := bytes.ReplaceAll(v.SQL, []byte("'"+v.Version+"'"), []byte("'0.9.0'"))
+	if bytes.Equal(newer, v.SQL) {
+		t.Fatal("the stand-in does not say its version")
+	}
+	writeVendored(t, p.dir, newer, "v0.9.0")
 	r := p.doctor()
-	if f := r.finding("functions-differ"); r.summary() != "warning functions-differ" || f.Text != "the database has v0.1.0 and the vendored SQL is v0.2.0" {
+	if f := r.finding("functions-differ"); r.summary() != "warning functions-differ" || f.Text != "the database has v0.2.0 and the vendored SQL is v0.9.0" {
 		t.Fatalf("%+v", r)
 	}
 	p.mend("functions-differ", nil, 0)
 	p.wantHealthy()
-	writeVendored(t, p.dir, older.SQL, older.Tag)
+	writeVendored(t, p.dir, v.SQL, v.Tag)
 	r = p.doctor()
-	if f := r.finding("functions-differ"); f == nil || !strings.Contains(f.Text, "the file is the older v0.1.0") || !strings.HasPrefix(f.Fix[0].Text, "pgque-vendor update v0.2.0 --dir ") {
+	if f := r.finding("functions-differ"); f == nil || !strings.Contains(f.Text, "the file is the older v0.2.0") || !strings.HasPrefix(f.Fix[0].Text, "pgque-vendor update v0.9.0 --dir ") {
 		t.Errorf("%+v", r)
+	}
+
+	// What cannot be compared is said, and no finding.
+	if err := os.Remove(filepath.Join(p.dir, "pgque.sql")); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.doctor(); !r.Healthy || r.summary() != "note vendored-files" || r.ComparedWith != "" {
+		t.Errorf("without the file: %+v", r)
+	}
+	p.dir = filepath.Join(p.dir, "nowhere")
+	if r := p.doctor(); !r.Healthy || r.summary() != "" || r.ComparedWith != "" {
+		t.Errorf("without the folder: %+v", r)
 	}
 }
