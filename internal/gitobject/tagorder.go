@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/Masterminds/semver/v3"
+	"golang.org/x/mod/semver"
 )
 
 // Kind says what a tag's name claims to be.
@@ -23,9 +23,9 @@ const (
 func KindOf(name string) Kind {
 	v := parseVersion(name)
 	switch {
-	case v == nil:
+	case v == "":
 		return Other
-	case v.Prerelease() != "":
+	case semver.Prerelease(v) != "":
 		return Prerelease
 	}
 	return Stable
@@ -36,20 +36,9 @@ func KindOf(name string) Kind {
 // versions of equal precedence, which differ in build metadata or the "v", by
 // name; all other names last, by name.
 func SortTags(tags []Tag) {
-	type keyed struct {
-		tag     Tag
-		version *semver.Version
-	}
-	list := make([]keyed, len(tags))
-	for i, t := range tags {
-		list[i] = keyed{t, parseVersion(t.Name)}
-	}
-	slices.SortFunc(list, func(a, b keyed) int {
-		return cmp.Or(compareVersions(b.version, a.version), strings.Compare(a.tag.Name, b.tag.Name))
+	slices.SortFunc(tags, func(a, b Tag) int {
+		return cmp.Or(semver.Compare(parseVersion(b.Name), parseVersion(a.Name)), strings.Compare(a.Name, b.Name))
 	})
-	for i := range list {
-		tags[i] = list[i].tag
-	}
 }
 
 // NewestStable returns the stable tag that SortTags puts first, and whether
@@ -69,27 +58,15 @@ func NewestStable(tags []Tag) (Tag, bool) {
 // either is no version: nothing is known about their order then.
 func Newer(a, b string) bool {
 	va, vb := parseVersion(a), parseVersion(b)
-	return va != nil && vb != nil && va.GreaterThan(vb)
+	return va != "" && vb != "" && semver.Compare(va, vb) > 0
 }
 
-// compareVersions puts what is no version (nil) below every version.
-func compareVersions(a, b *semver.Version) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return -1
-	case b == nil:
-		return 1
-	}
-	return a.Compare(b)
-}
-
-// parseVersion returns nil for a name that is no whole semantic version.
-func parseVersion(name string) *semver.Version {
-	v, err := semver.StrictNewVersion(strings.TrimPrefix(name, "v"))
-	if err != nil {
-		return nil
+// parseVersion returns a version as package semver has them, or "" for a name
+// that is no whole semantic version; semver puts that below every version.
+func parseVersion(name string) string {
+	v := "v" + strings.TrimPrefix(name, "v")
+	if !semver.IsValid(v) || semver.Canonical(v) != strings.TrimSuffix(v, semver.Build(v)) {
+		return "" // the second: "v1" and "v1.2" are short for others
 	}
 	return v
 }

@@ -53,7 +53,7 @@ func TestKindOf(t *testing.T) {
 		"alpha1": gitobject.Other, "v1": gitobject.Other, "v1.2": gitobject.Other, "nightly": gitobject.Other, "vv1.2.3": gitobject.Other,
 		"V1.2.3": gitobject.Other, "v01.2.3": gitobject.Other, "v1.2.3-": gitobject.Other, "v1.2.3+": gitobject.Other, "v1.2.3.4": gitobject.Other,
 		"clients/go/v0.2.0": gitobject.Other, "v1.2.3-rc..1": gitobject.Other, "v1.2.3-01": gitobject.Other, "20260817": gitobject.Other, "": gitobject.Other,
-		"v99999999999999999999.0.0": gitobject.Other,
+		"v99999999999999999999.0.0": gitobject.Stable, // the specification sets no limit
 	} {
 		if got := gitobject.KindOf(name); got != want {
 			t.Errorf("KindOf(%q) = %s, want %s", name, got, want)
