@@ -12,6 +12,7 @@ import (
 
 type tickerOptions struct {
 	database databaseFlags
+	listen   listenFlags
 	every    time.Duration
 	queues   []string
 	maxLag   time.Duration
@@ -37,11 +38,13 @@ Queues that "bootstrap --queue" makes have 50 ms; PgQue's own 3 s are named once
 at the start. --max-lag sets it on the queues served.`,
 		Example: `  pgque-vendor ticker
   pgque-vendor ticker --max-lag 50ms
-  pgque-vendor ticker --nudge 10ms --max-lag 5ms`,
+  pgque-vendor ticker --nudge 10ms --max-lag 5ms
+  pgque-vendor ticker --listen :9090`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), env) },
 	}
 	o.database.register(cmd)
+	o.listen.register(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&o.every, "every", 100*time.Millisecond, "look for queues that need a tick this often")
 	flags.StringArrayVar(&o.queues, "queue", nil, "tick only this queue; repeatable (retries and rotation are always for the whole database)")
@@ -55,6 +58,11 @@ func (o *tickerOptions) run(ctx context.Context, env *environment) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	shown, err := o.listen.start(ctx, env, "ticker")
+	if err != nil {
+		return err
+	}
+	defer shown.stop()
 	pool, settings, err := o.database.pool(ctx, env, "pgque-vendor ticker")
 	if endedBySignal(ctx) {
 		return nil
@@ -64,13 +72,15 @@ func (o *tickerOptions) run(ctx context.Context, env *environment) error {
 	}
 	defer pool.Close()
 	ticker := events.NewTicker(pool, events.TickerConfig{
-		Every:   o.every,
-		Queues:  o.queues,
-		MaxLag:  o.maxLag,
-		Nudge:   o.nudge,
-		StandBy: o.standBy,
-		Logger:  roleLog(env),
+		Every:    o.every,
+		Queues:   o.queues,
+		MaxLag:   o.maxLag,
+		Nudge:    o.nudge,
+		StandBy:  o.standBy,
+		Logger:   roleLog(env),
+		Observer: shown.observe,
 	})
+	shown.watch(pool, settings.Database(), events.HealthConfig{TickEvery: o.every}, tickerReady(ticker))
 	served := "all queues"
 	if len(o.queues) > 0 {
 		served = strings.Join(o.queues, ", ")

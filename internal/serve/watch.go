@@ -24,10 +24,10 @@ type Look struct {
 	Seen      time.Time // when what follows was seen; zero when nothing ever was
 	Queues    []events.QueueInfo
 	Consumers []events.ConsumerInfo
-	// Sent is for each queue the number of its newest event: how many were sent,
-	// and as many more as transactions that sent were rolled back.
-	Sent     map[string]int64
-	Findings []events.Finding
+	// Sent is for each queue the number of its newest event: how many were sent, and
+	// as many more as were rolled back. Ticked is that at its last tick.
+	Sent, Ticked map[string]int64
+	Findings     []events.Finding
 }
 
 // How often to look. All together it takes less than ten seconds until a page
@@ -44,10 +44,10 @@ const (
 // ticker_max_lag, while they are watched.
 const unticked = 3 * time.Second
 
-// Watch looks at the database until ctx ends, and shows each look. It uses one
-// connection of db at a time.
-func Watch(ctx context.Context, db events.DB, log *slog.Logger, show func(Look)) {
-	w := watcher{db: db, log: log, waiting: map[string]waiting{}}
+// Watch looks at the database until ctx ends, and shows each look; findings are
+// those of config. It uses one connection of db at a time.
+func Watch(ctx context.Context, db events.DB, config events.HealthConfig, log *slog.Logger, show func(Look)) {
+	w := watcher{db: db, config: config, log: log, waiting: map[string]waiting{}}
 	for ctx.Err() == nil {
 		w.look(ctx)
 		if ctx.Err() != nil {
@@ -71,6 +71,7 @@ func (l *Look) pause() time.Duration {
 
 type watcher struct {
 	db         events.DB
+	config     events.HealthConfig
 	log        *slog.Logger
 	last       Look
 	healthy    []events.Finding // what Health has said last
@@ -105,27 +106,47 @@ func (w *watcher) look(ctx context.Context) {
 func (w *watcher) see(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	queues, err := events.Queues(ctx, w.db)
-	if err != nil {
-		return err
-	}
-	consumers, err := events.Consumers(ctx, w.db, "")
-	if err != nil {
-		return err
-	}
-	sent, err := sentEvents(ctx, w.db)
-	if err != nil {
+	next := w.last
+	if err := w.state(ctx, &next); err != nil {
 		return err
 	}
 	if began := time.Now(); !began.Before(w.nextHealth) {
-		if w.healthy, err = events.Health(ctx, w.db, events.HealthConfig{}); err != nil {
+		found, err := events.Health(ctx, w.db, w.config)
+		if err != nil {
 			return err
 		}
+		w.healthy = found
 		w.nextHealth = time.Now().Add(min(max(healthEvery-lookEvery/2, 10*time.Since(began)), slowestLooks))
 	}
-	w.last.Seen, w.last.Queues, w.last.Consumers, w.last.Sent = time.Now(), queues, consumers, sent
-	w.last.Findings = slices.Concat(w.untickedQueues(queues), w.healthy)
+	next.Seen = time.Now()
+	next.Findings = slices.Concat(w.untickedQueues(next.Queues), w.healthy)
+	w.last = next
 	return nil
+}
+
+// state reads all numbers from one snapshot, so that differences between them, and
+// between looks, mean something.
+func (w *watcher) state(ctx context.Context, look *Look) error {
+	tx, err := w.db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { // it only reads
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = tx.Rollback(ctx)
+	}()
+	if _, err = tx.Exec(ctx, "set transaction isolation level repeatable read, read only", pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	if look.Queues, err = events.Queues(ctx, tx); err != nil {
+		return err
+	}
+	if look.Consumers, err = events.Consumers(ctx, tx, ""); err != nil {
+		return err
+	}
+	look.Sent, look.Ticked, err = numbers(ctx, tx)
+	return err
 }
 
 // untickedQueues finds sooner than Health that no ticker runs. From one look nobody
@@ -156,19 +177,23 @@ func (w *watcher) untickedQueues(queues []events.QueueInfo) []events.Finding {
 	return found
 }
 
-// sentEvents gives the number of each queue's newest event.
-func sentEvents(ctx context.Context, db events.DB) (map[string]int64, error) {
-	rows, err := db.Query(ctx, `
-		select queue_name, coalesce(pg_sequence_last_value(to_regclass(queue_event_seq)), 0) from pgque.queue`,
-		pgx.QueryExecModeExec)
+// numbers gives each queue's newest event's number, and that at its last tick.
+func numbers(ctx context.Context, tx pgx.Tx) (sent, ticked map[string]int64, err error) {
+	rows, err := tx.Query(ctx, `
+		select q.queue_name, coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 0),
+		       coalesce((select tick_event_seq from pgque.tick where tick_queue = q.queue_id order by tick_queue desc, tick_id desc limit 1), 0)
+		  from pgque.queue q`, pgx.QueryExecModeExec)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	sent := map[string]int64{}
+	sent, ticked = map[string]int64{}, map[string]int64{}
 	var queue string
-	var number int64
-	_, err = pgx.ForEachRow(rows, []any{&queue, &number}, func() error { sent[queue] = number; return nil })
-	return sent, err
+	var newest, last int64
+	_, err = pgx.ForEachRow(rows, []any{&queue, &newest, &last}, func() error {
+		sent[queue], ticked[queue] = newest, last
+		return nil
+	})
+	return sent, ticked, err
 }
 
 // Reason says why the database could not be asked, to people who may know nothing
