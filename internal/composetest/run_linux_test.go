@@ -188,6 +188,7 @@ func TestComposeRuns(t *testing.T) {
 	took("heal a killed ticker")
 
 	s.must("restart", "postgres-events")
+	took("restart the database")
 	s.deliver(3)
 	if now := s.service("worker"); !now.State.StartedAt.Equal(before[2].State.StartedAt) {
 		t.Errorf("the worker was restarted with the database: %+v", now)
@@ -214,6 +215,8 @@ func TestComposeRuns(t *testing.T) {
 
 	s.wrongPassword()
 	took("refuse a wrong password")
+	s.tightSecret()
+	took("refuse a secret that cannot be read")
 }
 
 // wrongPassword: the one-shot fails where everybody sees it, and what depends on
@@ -241,6 +244,20 @@ func (s *stack) wrongPassword() {
 	}
 	if strings.Contains(logs+string(out), wrong) {
 		t.Errorf("the password is shown:\n%s%s", logs, out)
+	}
+	s.must("down", "--volumes")
+}
+
+// tightSecret: a secret has the mode that it has on the host, and the image's user
+// is not the host's.
+func (s *stack) tightSecret() {
+	s.t.Helper()
+	if err := os.Chmod(filepath.Join(s.folder, "compose", "secrets", "events_superuser_password"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := s.compose(s.t.Context(), "run", "--rm", "--no-deps", "--no-TTY", "bootstrap").CombinedOutput()
+	if !strings.Contains(string(out), "permission denied") {
+		s.t.Errorf("bootstrap with a secret that it may not read: %v\n%s", err, out)
 	}
 	s.must("down", "--volumes")
 }
