@@ -14,7 +14,6 @@ import (
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/gitobject"
 	"github.com/stega/pgque-vendor/internal/linediff"
-	"github.com/stega/pgque-vendor/internal/sqltext"
 	"github.com/stega/pgque-vendor/internal/vendorfile"
 )
 
@@ -324,41 +323,4 @@ func (o *diffOptions) prove(env *environment, a, b side) {
 		bytes += int64(len(data))
 	}
 	env.sayf("%s, %s bytes, identical", count(len(a.ids), "file"), thousands(bytes))
-}
-
-// changedObject is an object of the SQL that differs between two versions.
-type changedObject struct {
-	Change string `json:"change"` // added, removed, or what changed of it
-	Kind   string `json:"kind"`
-	Name   string `json:"name"` // with the argument types of a function
-}
-
-func (c changedObject) line() string {
-	mark := "~"
-	switch c.Change {
-	case "added":
-		mark = "+"
-	case "removed":
-		mark = "-"
-	}
-	s := fmt.Sprintf("%s %s %s", mark, c.Kind, c.Name)
-	if c.Kind == string(sqltext.Grant) { // its name begins with "grant" or "revoke"
-		s = mark + " " + c.Name
-	}
-	if mark == "~" {
-		s += ": " + c.Change
-	}
-	return s
-}
-
-func changedObjects(a, b []byte) []changedObject {
-	var list []changedObject
-	if bytes.Equal(a, b) {
-		return list
-	}
-	for _, c := range sqltext.Compare(sqltext.Objects(a), sqltext.Objects(b)) {
-		o := c.Object()
-		list = append(list, changedObject{Change: string(c.What), Kind: string(o.Kind), Name: o.Identity()})
-	}
-	return list
 }
