@@ -206,7 +206,7 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	}
 	var known *fault.Error
 	var interrupted errInterrupted
-	if errors.As(err, &known) || errors.As(err, &interrupted) || brokenPipe(err) {
+	if errors.As(err, &known) || errors.As(err, &interrupted) {
 		return err
 	}
 	return eventsFault(err, settings, o.queue)

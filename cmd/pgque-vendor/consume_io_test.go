@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -172,4 +174,27 @@ func TestEventEnvironmentNUL(t *testing.T) {
 			t.Errorf("NUL in %q", entry)
 		}
 	}
+}
+
+// When nobody reads what COMMAND writes, consume ends well, and its exit codes count.
+func TestConsumeStdoutClosed(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin())
+	b.publish(numbered(2)...)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "consume", "q", "c", "--", "sh", "-c", "cat >> done; echo out")
+	writer.Close()
+	b.tick()
+	r.wantCode(0, 30*time.Second)
+	if got := b.file("done"); got != "1" {
+		t.Errorf("handled %q, want the first alone", got)
+	}
+	again := b.consume("cat >> done")
+	b.until("the second", func() bool { return b.file("done") == "12" })
+	again.signal(syscall.SIGTERM)
+	again.wantCode(0, 30*time.Second)
 }

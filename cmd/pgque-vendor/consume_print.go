@@ -57,10 +57,7 @@ func (p *printer) handle(ctx context.Context, e *events.Event) error {
 	p.writing.Store(true)
 	_, err = p.out.Write(line)
 	p.writing.Store(false)
-	switch {
-	case brokenPipe(err):
-		return p.giveUp(ctx, err)
-	case err != nil:
+	if err != nil { // a reader that is gone among them, which the root command takes for a clean end
 		return p.giveUp(ctx, fault.New(fault.Usage, "write event %d to stdout: %w", e.ID, err))
 	}
 	return nil

@@ -44,10 +44,7 @@ func (c *consumption) newProgram(env *environment) *program {
 		err: &sharedOutput{w: env.stderr}, starts: make(chan func()), giveUp: c.giveUp,
 	}
 	cmd.out = &sharedOutput{w: env.stdout, failed: func(err error) {
-		if !brokenPipe(err) {
-			err = fault.New(fault.Usage, "pass on what COMMAND writes: %w", err)
-		}
-		c.stop(err)
+		c.stop(fault.New(fault.Usage, "pass on what COMMAND writes to stdout: %w", err))
 	}}
 	go cmd.starter()
 	return cmd

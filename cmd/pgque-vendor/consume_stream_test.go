@@ -36,7 +36,7 @@ while IFS= read -r line; do
 	quits) echo '{"id":'$id',"outcome":"done"}'; exit 0 ;;
 	esac
 done
-echo bye > bye`
+echo bye >> bye`
 
 func TestConsumeStream(t *testing.T) {
 	t.Parallel()
@@ -75,9 +75,6 @@ func TestConsumeStream(t *testing.T) {
 	if got := b.db.Value(t, "select string_agg(ev_type || ' ' || dl_reason, ', ') from pgque.dead_letter"); got != "dead no good" {
 		t.Errorf("dead letters: %s", got)
 	}
-	if b.file("bye") == "" {
-		t.Error("the process was not let end at the end of its stdin")
-	}
 	if strings.Contains(b.file("seen"), "inner") {
 		t.Error("the script mistook the payload's type for the event's")
 	}
@@ -101,6 +98,9 @@ func TestConsumeStreamWorkers(t *testing.T) {
 	}
 	if got := strings.Count(b.file("started"), "\n"); got < 2 || got > 3 {
 		t.Errorf("%d processes were started, want 3 at most", got)
+	}
+	if b.file("bye") == "" {
+		t.Error("no process was let end at the end of its stdin")
 	}
 }
 
