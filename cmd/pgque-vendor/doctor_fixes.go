@@ -94,47 +94,64 @@ func (x *examination) oneTicker() []remedy {
 // twenty-five minutes.
 const maxCatchUp = 100_000_000
 
-// catchUp mends a queue whose state is from another cluster. Its snapshots hold
+// catchUp mends queues whose state is from another cluster. Their snapshots hold
 // that cluster's transaction numbers, which are ahead of this one's, so that no tick
 // can follow. Using up the numbers in between loses nothing: from there on the old
 // snapshots are right again. Events that were sent here meanwhile have numbers that
-// the old snapshots take for done, and get a new one.
+// the old snapshots take for done, and get a new one. That is one fix for all queues:
+// once the numbers are used up none of them looks restored any more.
 func (x *examination) catchUp(ctx context.Context, f *events.Finding) ([]remedy, error) {
-	var queue, tick, ahead int64
+	var ahead int64
+	var renumber strings.Builder
+	for _, other := range x.found {
+		if other.Code != events.CodeRestored {
+			continue
+		}
+		n, sql, err := x.restoredQueue(ctx, other.Queue)
+		if err != nil {
+			return nil, err
+		}
+		ahead = max(ahead, n)
+		renumber.WriteString(sql)
+	}
+	drop := sqlFix("select pgque.drop_queue(%s, true)", sqlText(f.Queue))
+	if ahead > maxCatchUp {
+		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s%s", shellQuote(f.Queue), x.dirFlag)}, nil
+	}
+	takes := max(time.Duration(ahead)*15*time.Microsecond, time.Second).Round(time.Second)
+	return []remedy{
+		sqlFix("do $$ begin for i in 1..%d loop perform pg_current_xact_id(); commit; end loop;%s end $$", ahead, renumber.String()).
+			inCase(fmt.Sprintf("for all queues at once, nothing is lost; as the owner of schema pgque or a superuser, about %s", inWords(takes))),
+		drop.inCase("or, if it may be lost with its events and dead letters"),
+	}, nil
+}
+
+// restoredQueue says how many transactions a restored queue is ahead, and gives the
+// SQL that renumbers the events that came into it since: those above its last tick,
+// and retries, which keep their event number; both were written by the transaction
+// whose number they have, not by the one that restored the dump.
+func (x *examination) restoredQueue(ctx context.Context, name string) (ahead int64, renumber string, err error) {
+	var queue, tick, newest int64
 	var table string
-	err := x.conn.QueryRow(ctx, `
+	err = x.conn.QueryRow(ctx, `
 		select q.queue_id, q.queue_data_pfx, t.tick_id,
 		       greatest(pg_snapshot_xmax(t.tick_snapshot)::text::bigint, q.queue_switch_step1, q.queue_switch_step2)
 		       - pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 		  from pgque.queue q join lateral (
 		       select * from pgque.tick where tick_queue = q.queue_id
 		        order by pg_snapshot_xmax(tick_snapshot)::text::bigint desc, tick_id desc limit 1) t on true
-		 where q.queue_name = $1`, pgx.QueryExecModeSimpleProtocol, f.Queue).Scan(&queue, &table, &tick, &ahead)
+		 where q.queue_name = $1`, pgx.QueryExecModeSimpleProtocol, name).Scan(&queue, &table, &tick, &ahead)
 	if err != nil {
-		return nil, err
+		return 0, "", err
 	}
 	if !regexp.MustCompile(`^pgque\.event_[0-9]+$`).MatchString(table) {
-		return nil, fmt.Errorf("queue %q has its events in %q, which is no table of PgQue's", f.Queue, table)
+		return 0, "", fmt.Errorf("queue %q has its events in %q, which is no table of PgQue's", name, table)
 	}
-	var newest int64 // an event that came after the last tick can be further ahead
-	err = x.conn.QueryRow(ctx, `select coalesce((select ev_txid::text::bigint from `+table+` order by ev_txid desc limit 1), 0)
-		- pg_snapshot_xmax(pg_current_snapshot())::text::bigint`, pgx.QueryExecModeSimpleProtocol).Scan(&newest)
-	if err != nil {
-		return nil, err
-	}
-	ahead = max(ahead, newest) + 1
-	drop := sqlFix("select pgque.drop_queue(%s, true)", sqlText(f.Queue))
-	if ahead > maxCatchUp {
-		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s%s", shellQuote(f.Queue), x.dirFlag)}, nil
-	}
-	took := max(time.Duration(ahead)*15*time.Microsecond, time.Second).Round(time.Second)
-	return []remedy{
-		sqlFix(`do $$ begin for i in 1..%d loop perform pg_current_xact_id(); commit; end loop; `+
-			`update %s e set ev_txid = pg_current_xact_id() from pgque.tick where tick_queue = %d and tick_id = %d and pg_visible_in_snapshot(ev_txid, tick_snapshot) `+
-			`and (ev_id > tick_event_seq or e.xmin::text::bigint = (ev_txid::text::bigint & 4294967295)); end $$`, ahead, table, queue, tick).
-			inCase(fmt.Sprintf("nothing is lost; as the owner of schema pgque or a superuser, about %s", inWords(took))),
-		drop.inCase("or, if it may be lost with its events and dead letters"),
-	}, nil
+	// An event that came after the last tick can be further ahead.
+	err = x.conn.QueryRow(ctx, "select coalesce((select ev_txid::text::bigint from "+table+" order by ev_txid desc limit 1), 0) - pg_snapshot_xmax(pg_current_snapshot())::text::bigint",
+		pgx.QueryExecModeSimpleProtocol).Scan(&newest)
+	return max(ahead, newest) + 1, fmt.Sprintf(` update %s e set ev_txid = pg_current_xact_id() from pgque.tick where tick_queue = %d and tick_id = %d and pg_visible_in_snapshot(ev_txid, tick_snapshot) `+
+		`and (ev_id > tick_event_seq or e.xmin::text::bigint = (ev_txid::text::bigint & 4294967295));`, table, queue, tick), err
 }
 
 // ownership gives an install that belongs to a superuser an owner who cannot log

@@ -19,7 +19,7 @@ func TestDoctorRestored(t *testing.T) {
 	pgDump, psql := clientProgram(t, "pg_dump"), clientProgram(t, "psql")
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		t.Parallel()
-		old := newPatient(t, pgtest.NewServer(t, pgtest.Options{}), v, "--queue q --queue r --subscribe q/c")
+		old := newPatient(t, pgtest.NewServer(t, pgtest.Options{}), v, "--queue q --queue r --subscribe q/c --subscribe r/d")
 		old.Exec(t, `do $$ begin for i in 1..20000 loop perform pg_current_xact_id(); commit; end loop; end $$`)
 		old.sendNumbered("done")
 		old.tick("q")
@@ -48,17 +48,11 @@ func TestDoctorRestored(t *testing.T) {
 		}
 		p.sendNumbered("since the restore")
 		p.Exec(t, `select pgque.maint_retry_events()`)
+		p.send("r", 3)
 
 		p.mend("restored", nil, 0)
 		p.wantHealthyBut("restored", "")
-		p.tick("q")
-		p.Exec(t, `select pgque.next_batch('q', 'c')`)
-		var got []string
-		for p.Value(t, "select sub_batch from pgque.subscription") != "" {
-			got = append(got, strings.Split(p.Value(t, `select string_agg(ev_data, '|' order by ev_data) from pgque.get_batch_events((select sub_batch from pgque.subscription))`), "|")...)
-			p.Exec(t, `select pgque.finish_batch(sub_batch) from pgque.subscription`)
-			p.Exec(t, `select pgque.next_batch('q', 'c')`)
-		}
+		got := p.receiveAll("q", "c")
 		slices.Sort(got)
 		want := []string{`{}`}
 		for _, when := range []string{"not ticked", "since the restore", "ticked"} {
@@ -66,12 +60,30 @@ func TestDoctorRestored(t *testing.T) {
 				want = append(want, `{"n": "`+when+" "+n+`"}`)
 			}
 		}
-		got = slices.DeleteFunc(got, func(s string) bool { return s == "" })
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("after the fix these came:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
+		if got := p.receiveAll("r", "d"); len(got) != 3 {
+			t.Errorf("of the other queue's 3 events came %q", got)
+		}
 	})
+}
+
+// receiveAll ticks a queue and gives the payloads of all that its consumer gets.
+func (p *patient) receiveAll(queue, consumer string) (payloads []string) {
+	p.t.Helper()
+	p.tick(queue)
+	for {
+		batch := p.Value(p.t, "select pgque.next_batch('"+queue+"', '"+consumer+"')")
+		if batch == "" {
+			return payloads
+		}
+		if all := p.Value(p.t, "select string_agg(ev_data, '|') from pgque.get_batch_events("+batch+")"); all != "" {
+			payloads = append(payloads, strings.Split(all, "|")...)
+		}
+		p.Exec(p.t, "select pgque.finish_batch("+batch+")")
+	}
 }
 
 // wantHealthyBut compares the findings of one code.
