@@ -19,5 +19,6 @@ func commands(env *environment) []*cobra.Command {
 		newDLQCommand(env),
 		newDoctorCommand(env),
 		newHealthCommand(env),
+		newDemoCommand(env),
 	}, docsCommands(env)...)
 }
