@@ -46,3 +46,24 @@ func (e *engine) makeImages() {
 		"--volume", goEnv(e.t, "GOCACHE")+":/root/.cache/go-build",
 		"--tag", "docker.io/library/pgque-vendor:dev", repository(e.t))
 }
+
+// checkImage: it is small, and its program knows its version, as the build sees
+// the repository whole.
+func (e *engine) checkImage() {
+	e.t.Helper()
+	var image struct{ Size int64 }
+	if err := e.get("images/pgque-vendor:dev/json", &image); err != nil || image.Size > 30e6 {
+		e.t.Errorf("the image has %d bytes, not under 30 MB: %v", image.Size, err)
+	}
+	version := e.podman("run", "--rm", "--network", "none", "pgque-vendor:dev", "--version")
+	e.t.Logf("the image has %.1f MB and is %s", float64(image.Size)/1e6, version)
+	status := exec.Command("git", "status", "--porcelain")
+	status.Dir = repository(e.t)
+	changes, err := status.Output()
+	if err != nil {
+		return // no checkout, so no version
+	}
+	if strings.Contains(version, "(devel)") || strings.Contains(version, "+dirty") && len(changes) == 0 {
+		e.t.Errorf("the image's program, built from a clean checkout, says %q", version)
+	}
+}
