@@ -169,7 +169,7 @@ func (w *watcher) untickedQueues(queues []events.QueueInfo) []events.Finding {
 		})
 		if waited := now.Sub(wait.since); waited > q.MaxLag+unticked && !said {
 			found = append(found, events.Finding{Code: events.CodeNoTick, Severity: events.Critical, Queue: q.Name, Age: waited,
-				Text: fmt.Sprintf("%d events of queue %q wait for a tick and none comes: no ticker runs", q.NewEvents, q.Name),
+				Text: fmt.Sprintf("%d events of queue %q have waited %s for a tick and none comes: no ticker runs", q.NewEvents, q.Name, waited.Round(time.Second)),
 				Fix:  "pgque-vendor ticker"})
 		}
 	}

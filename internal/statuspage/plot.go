@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// plot is the last hour of one number as SVG: a step for each slot, the newest at
-// the right. Slots of which nothing is known are left empty.
+// plot is one number over the last hour or less as SVG: a step for each slot, the
+// newest at the right. Slots of which nothing is known are left empty.
 type plot struct {
 	Width, Height int
 	Path          string
@@ -18,12 +18,30 @@ type plot struct {
 
 const plotHeight = 40
 
+// span is the time that plots go back. It grows with the time that there is
+// something to show of.
+type span struct {
+	Words  string
+	points int
+}
+
+func spanOf(known time.Duration) span {
+	switch {
+	case known <= 10*time.Minute:
+		return span{"last 10 min", points / 6}
+	case known <= 30*time.Minute:
+		return span{"last 30 min", points / 2}
+	}
+	return span{"last hour", points}
+}
+
 // newPlot draws the values that get gives for the numbers of slots up to now's.
 // name says what they are, and words how to say one.
-func newPlot(name string, now time.Time, get func(int64) (float64, bool), words func(float64) string) plot {
+func newPlot(name string, over span, now time.Time, get func(int64) (float64, bool), words func(float64) string) plot {
 	last := number(now)
-	first := last - int64(points) + 1
-	p := plot{Width: points, Height: plotHeight, Label: name + " over the last hour: nothing seen yet"}
+	first := last - int64(over.points) + 1
+	name += ", " + over.Words + ": "
+	p := plot{Width: over.points, Height: plotHeight, Label: name + "nothing seen yet"}
 	highest, newest := -1.0, 0.0
 	for n := first; n <= last; n++ {
 		if v, ok := get(n); ok {
@@ -34,7 +52,7 @@ func newPlot(name string, now time.Time, get func(int64) (float64, bool), words 
 		return p
 	}
 	p.Top = words(highest)
-	p.Label = fmt.Sprintf("%s over the last hour: now %s, at most %s", name, words(newest), p.Top)
+	p.Label = name + fmt.Sprintf("now %s, at most %s", words(newest), p.Top)
 	p.Path = steps(first, last, get, max(highest, 1e-9))
 	return p
 }
@@ -60,7 +78,7 @@ func steps(first, last int64, get func(int64) (float64, bool), scale float64) st
 		}
 	}
 	if level != "" {
-		fmt.Fprintf(&d, "H%dV%dZ", points, plotHeight)
+		fmt.Fprintf(&d, "H%dV%dZ", last-first+1, plotHeight)
 	}
 	return d.String()
 }

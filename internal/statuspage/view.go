@@ -25,7 +25,7 @@ type view struct {
 	Mood    string // good, warning, critical or unknown
 	Time    time.Time
 	Trouble string
-	Since   string // how far back the plots go, "" for the whole hour
+	Span    span
 
 	Findings     []finding
 	Queues       []queueRow
@@ -36,18 +36,18 @@ type view struct {
 }
 
 type finding struct {
-	Severity, Code, Text, Fix, Age string
+	Severity, Code, Text, Fix string
 }
 
 type queueRow struct {
 	Name, Tick, New, Retries, Dead, Rotated, Rate string
-	Bad                                           bool
+	Bad                                           string // how bad, or ""
 	Sent                                          plot
 }
 
 type consumerRow struct {
 	Queue, Name, Lag, Pending, Batch, Retries, Dead, Active, Rate string
-	Bad                                                           bool
+	Bad                                                           string // how bad, or ""
 	Lags, Finished                                                plot
 }
 
@@ -56,26 +56,20 @@ func (p *Page) view() *view {
 	v := &view{
 		Config: p.config, Style: template.CSS(pageCSS), Script: template.JS(pageJS),
 		Build: hash(p.config.Version + pageCSS + pageJS), Time: look.At.UTC(), Trouble: look.Trouble,
-		Done: p.counts.list(),
-	}
-	if known := time.Since(p.started); known < time.Hour {
-		v.Since = age(known)
+		Done: p.counts.list(), Span: spanOf(time.Since(p.started)),
 	}
 	if p.database != "" {
 		v.Database = shown(p.database)
 	}
-	bad := map[[2]string]bool{}
+	bad := map[[2]string]events.Severity{} // by queue and consumer
 	problems, worst := 0, events.Note
 	for _, f := range look.Findings {
-		one := finding{Severity: f.Severity.String(), Code: f.Code, Text: f.Text, Fix: f.Fix}
-		if f.Age > 0 {
-			one.Age = age(f.Age)
-		}
-		v.Findings = append(v.Findings, one)
+		v.Findings = append(v.Findings, finding{Severity: f.Severity.String(), Code: f.Code, Text: f.Text, Fix: f.Fix})
 		if f.Severity > events.Note {
 			problems++
 			worst = max(worst, f.Severity)
-			bad[[2]string{f.Queue, f.Consumer}] = true
+			where := [2]string{f.Queue, f.Consumer}
+			bad[where] = max(bad[where], f.Severity)
 		}
 	}
 	switch {
@@ -90,18 +84,26 @@ func (p *Page) view() *view {
 	}
 	v.Icon = icon(v.Mood)
 	for _, q := range look.Queues[:min(len(look.Queues), maxRows)] {
-		v.Queues = append(v.Queues, p.queueRow(&q, bad[[2]string{q.Name, ""}] || bad[[2]string{}]))
+		v.Queues = append(v.Queues, p.queueRow(&q, v.Span, max(bad[[2]string{q.Name, ""}], bad[[2]string{}])))
 	}
 	for _, c := range look.Consumers[:min(len(look.Consumers), maxRows)] {
-		v.Consumers = append(v.Consumers, p.consumerRow(&c, bad[[2]string{c.Queue, c.Name}]))
+		v.Consumers = append(v.Consumers, p.consumerRow(&c, v.Span, bad[[2]string{c.Queue, c.Name}]))
 	}
 	v.MoreQueues, v.MoreConsumer = len(look.Queues)-len(v.Queues), len(look.Consumers)-len(v.Consumers)
 	return v
 }
 
-func (p *Page) queueRow(q *events.QueueInfo, bad bool) queueRow {
+// badness is the class of a row that a finding is about.
+func badness(s events.Severity) string {
+	if s == events.Note {
+		return ""
+	}
+	return s.String()
+}
+
+func (p *Page) queueRow(q *events.QueueInfo, over span, bad events.Severity) queueRow {
 	row := queueRow{
-		Name: shown(q.Name), Bad: bad, Tick: "never", New: number3(q.NewEvents), Retries: number3(q.Retries), Dead: unseen(q.DeadLetters),
+		Name: shown(q.Name), Bad: badness(bad), Tick: "never", New: number3(q.NewEvents), Retries: number3(q.Retries), Dead: unseen(q.DeadLetters),
 		Rotated: ago(q.RotationAge), Rate: "–",
 	}
 	if !q.LastTick.IsZero() {
@@ -123,14 +125,14 @@ func (p *Page) queueRow(q *events.QueueInfo, bad bool) queueRow {
 		if rate, ok := h.rates.now(p.look.Seen); ok {
 			row.Rate = perSecond(rate)
 		}
-		row.Sent = newPlot("events sent to queue "+row.Name, p.look.Seen, h.rates.get, perSecond)
+		row.Sent = newPlot("events sent to queue "+row.Name, over, p.look.Seen, h.rates.get, perSecond)
 	}
 	return row
 }
 
-func (p *Page) consumerRow(c *events.ConsumerInfo, bad bool) consumerRow {
+func (p *Page) consumerRow(c *events.ConsumerInfo, over span, bad events.Severity) consumerRow {
 	row := consumerRow{
-		Queue: shown(c.Queue), Name: shown(c.Name), Bad: bad, Lag: "none", Pending: number3(c.Pending), Batch: "none",
+		Queue: shown(c.Queue), Name: shown(c.Name), Bad: badness(bad), Lag: "none", Pending: number3(c.Pending), Batch: "none",
 		Retries: number3(c.Retries), Dead: unseen(c.DeadLetters), Active: ago(c.Active), Rate: "–",
 	}
 	if c.Pending > 0 {
@@ -149,8 +151,8 @@ func (p *Page) consumerRow(c *events.ConsumerInfo, bad bool) consumerRow {
 			}
 			return age(time.Duration(s * float64(time.Second)))
 		}
-		row.Lags = newPlot("lag of consumer "+row.Name, p.look.Seen, h.lags.get, seconds)
-		row.Finished = newPlot("events finished by consumer "+row.Name, p.look.Seen, h.rates.get, perSecond)
+		row.Lags = newPlot("lag of consumer "+row.Name, over, p.look.Seen, h.lags.get, seconds)
+		row.Finished = newPlot("events finished by consumer "+row.Name, over, p.look.Seen, h.rates.get, perSecond)
 	}
 	return row
 }
