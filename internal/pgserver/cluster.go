@@ -230,8 +230,9 @@ func (c *Cluster) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, c.URL("", "", ""))
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// FreePort returns a TCP port of 127.0.0.1 that nobody listens on just now.
+func FreePort(ctx context.Context) (int, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}

@@ -33,7 +33,7 @@ func Download(ctx context.Context, cacheDir, repository string, talk io.Writer) 
 	if repository == "" {
 		repository = "https://repo1.maven.org/maven2"
 	}
-	port, err := freePort()
+	port, err := FreePort(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -19,7 +19,7 @@ const readyPoll = 20 * time.Millisecond
 func (c *Cluster) launchOnFreePort(ctx context.Context) error {
 	for try := 1; ; try++ {
 		if c.cfg.Port == 0 {
-			port, err := freePort()
+			port, err := FreePort(ctx)
 			if err != nil {
 				return err
 			}
@@ -65,7 +65,7 @@ func (c *Cluster) launchOnce(ctx context.Context) error {
 	c.guard.watch(process.Pid)
 	ended := make(chan struct{})
 	go func() {
-		process.Wait() // how it ended is in the log
+		_, _ = process.Wait() // how it ended is in the log
 		close(ended)
 	}()
 	c.process, c.ended = process, ended
@@ -129,7 +129,7 @@ func (c *Cluster) killLocked() {
 	if c.process == nil {
 		return
 	}
-	c.process.Kill()
+	_ = c.process.Kill() // it may have ended by itself
 	<-c.ended
 	c.process = nil
 	c.guard.watch(0)
@@ -233,8 +233,8 @@ func Companion(prepare func(dir string) (*exec.Cmd, error)) (stop func(), err er
 	}
 	guard.watch(cmd.Process.Pid)
 	return func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		guard.watch(0)
 		remove()
 	}, nil

@@ -3,6 +3,7 @@ package pgserver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -48,7 +49,7 @@ func exec1(t *testing.T, c *Cluster, sql string) string {
 	}
 	defer conn.Close(t.Context())
 	var text string
-	if err := conn.QueryRow(t.Context(), sql).Scan(&text); err != nil && err != pgx.ErrNoRows {
+	if err := conn.QueryRow(t.Context(), sql).Scan(&text); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return text

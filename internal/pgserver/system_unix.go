@@ -102,7 +102,7 @@ func startGuard(dir string) (*guard, error) {
 		return nil, err
 	}
 	defer r.Close()
-	cmd := exec.Command("/bin/sh", "-c", guardScript, "pgque-pg-guard", dir)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", guardScript, "pgque-pg-guard", dir)
 	cmd.Stdin = r
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -114,11 +114,11 @@ func startGuard(dir string) (*guard, error) {
 }
 
 func (g *guard) watch(pid int) {
-	io.WriteString(g.pipe, strconv.Itoa(pid)+"\n") // a dead guard is noticed by nobody but the folder
+	_, _ = io.WriteString(g.pipe, strconv.Itoa(pid)+"\n") // a dead guard is noticed by nobody but the folder
 }
 
 // release lets the guard do its work and waits for it.
 func (g *guard) release() {
 	g.pipe.Close()
-	g.cmd.Wait()
+	_ = g.cmd.Wait()
 }

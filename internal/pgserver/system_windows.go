@@ -74,7 +74,7 @@ func (g *guard) watch(pid int) {
 		return
 	}
 	defer windows.CloseHandle(process)
-	windows.AssignProcessToJobObject(g.job, process) // where it can't, the server outlives a killed test
+	_ = windows.AssignProcessToJobObject(g.job, process) // where it can't, the server outlives a killed test
 }
 
 func (g *guard) release() { windows.CloseHandle(g.job) }

@@ -33,7 +33,7 @@ func Bouncer(t testing.TB, db *DB, mode string) string {
 			t.Skip("no pgbouncer for this test")
 		}
 	}
-	port, err := freePort()
+	port, err := pgserver.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func Bouncer(t testing.TB, db *DB, mode string) string {
 			return nil, err
 		}
 		ini := filepath.Join(dir, "ini")
-		return osexec.Command(program, ini), os.WriteFile(ini, []byte(bouncerConfig(db.Server, port, auth, mode, dir)), 0o644)
+		return osexec.CommandContext(t.Context(), program, ini), os.WriteFile(ini, []byte(bouncerConfig(db.Server, port, auth, mode, dir)), 0o644)
 	})
 	if err != nil {
 		t.Fatalf("start pgbouncer: %v", err)
@@ -110,13 +110,4 @@ func BouncerURL(t testing.TB, bouncer string, db *DB, role string) string {
 	}
 	as.Host = through.Host
 	return as.String()
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -121,7 +121,7 @@ func (db *DB) URLAs(role string) string { return db.Server.URL(db.Name, role) }
 func (db *DB) Role(t testing.TB, attributes ...string) string {
 	t.Helper()
 	name := db.Server.Role(t, attributes...)
-	t.Cleanup(func() { tryExec(db.URL, "drop owned by "+quote(name)+" cascade") })
+	t.Cleanup(func() { _ = tryExec(db.URL, "drop owned by "+quote(name)+" cascade") })
 	return name
 }
 

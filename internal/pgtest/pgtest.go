@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -146,7 +147,7 @@ func newPostgres(base url.URL, cluster *pgserver.Cluster) *Postgres {
 // binDir finds the server's programs, and downloads them where there are none.
 var binDir = sync.OnceValues(func() (string, error) {
 	dir, err := pgserver.Find(os.LookupEnv)
-	if err != pgserver.ErrNotFound {
+	if !errors.Is(err, pgserver.ErrNotFound) {
 		return dir, err
 	}
 	// The user that root hands the server to can't enter root's own cache.
@@ -244,8 +245,8 @@ func (pg *Postgres) Role(t testing.TB, attributes ...string) string {
 	t.Cleanup(func() {
 		// What the role still holds elsewhere keeps it: its name is unique, so
 		// that disturbs nobody.
-		tryExec(pg.URL("", ""), "drop owned by "+quote(name))
-		tryExec(pg.URL("", ""), "drop role "+quote(name))
+		_ = tryExec(pg.URL("", ""), "drop owned by "+quote(name))
+		_ = tryExec(pg.URL("", ""), "drop role "+quote(name))
 	})
 	return name
 }

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/url"
@@ -35,7 +36,7 @@ type TCPProxy struct {
 // Proxy starts a proxy in front of host:port. It ends with the test.
 func Proxy(t testing.TB, upstream string) *TCPProxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func (p *TCPProxy) CutAll() {
 	p.set(func() {
 		for conn := range p.conns {
 			if tcp, ok := conn.(*net.TCPConn); ok {
-				tcp.SetLinger(0) // RST, not FIN
+				_ = tcp.SetLinger(0) // RST, not FIN
 			}
 			conn.Close()
 		}
@@ -115,7 +116,7 @@ func (p *TCPProxy) accept() {
 }
 
 func (p *TCPProxy) serve(client net.Conn) {
-	server, err := net.Dial("tcp", p.upstream)
+	server, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.upstream)
 	if err != nil {
 		client.Close()
 		return
@@ -147,7 +148,7 @@ func (p *TCPProxy) pump(to, from net.Conn, d Direction) {
 		}
 		if err != nil {
 			if tcp, ok := to.(*net.TCPConn); ok && !errors.Is(err, net.ErrClosed) {
-				tcp.CloseWrite()
+				_ = tcp.CloseWrite()
 				return
 			}
 			to.Close()

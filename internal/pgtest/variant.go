@@ -78,7 +78,7 @@ func Real(t testing.TB, tag string) Variant {
 	default:
 		t.Fatalf("no variant is known for the tag %q", tag)
 	}
-	cmd := osexec.Command("git", "--git-dir="+dir, "show", tag+":"+v.Path)
+	cmd := osexec.CommandContext(t.Context(), "git", "--git-dir="+dir, "show", tag+":"+v.Path)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	sql, err := cmd.Output()
