@@ -15,6 +15,7 @@ import (
 
 type consumeOptions struct {
 	database   databaseFlags
+	listen     listenFlags
 	workers    int
 	limit      time.Duration
 	grace      time.Duration
@@ -91,6 +92,7 @@ and its text in "payload_text".
 		},
 	}
 	o.database.register(cmd)
+	o.listen.register(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&o.workers, "workers", 1, "handle this many events at once; with one they run in order, retries aside")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "end a COMMAND that takes longer for an event")
@@ -189,6 +191,11 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	if err := o.lookUp(); err != nil {
 		return err
 	}
+	shown, err := o.listen.start(ctx, env, fmt.Sprintf("consume %s %s", o.queue, o.consumer))
+	if err != nil {
+		return err
+	}
+	defer shown.stop()
 	pool, settings, err := o.database.pool(ctx, env, "pgque-vendor consume")
 	if endedBySignal(ctx) {
 		return nil
@@ -197,7 +204,8 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer pool.Close()
-	c := newConsumption(ctx, env, o)
+	c := newConsumption(ctx, env, o, shown)
+	shown.watch(pool, settings.Database(), events.HealthConfig{}, shown.consumerReady(o.queue, o.consumer))
 	o.announce(env)
 	err = c.run(ctx, pool)
 	env.sayf("consume ended: %s", c.counts.String())

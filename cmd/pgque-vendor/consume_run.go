@@ -31,13 +31,14 @@ type consumption struct {
 	log     *slog.Logger
 	handler eventHandler
 	counts  consumeCounts
+	shown   *listening
 
 	ctx  context.Context // ends when no further event is to be started
 	stop context.CancelCauseFunc
 }
 
-func newConsumption(ctx context.Context, env *environment, o *consumeOptions) *consumption {
-	c := &consumption{options: o, log: roleLog(env)}
+func newConsumption(ctx context.Context, env *environment, o *consumeOptions, shown *listening) *consumption {
+	c := &consumption{options: o, log: shown.consumerLog(roleLog(env), o.queue, o.consumer), shown: shown}
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	switch {
 	case o.print:
@@ -159,6 +160,7 @@ func (n *consumeCounts) String() string {
 
 // observe counts, and logs each event that failed.
 func (c *consumption) observe(o events.Observation) {
+	c.shown.observe(o)
 	switch o := o.(type) {
 	case events.Settled:
 		c.counts.retried.Add(int64(o.Retried))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type listening struct {
 	pool  atomic.Pointer[pgxpool.Pool]
 	ready atomic.Pointer[func() (string, error)]
 	look  atomic.Pointer[serve.Look]
+	state atomic.Int32 // of a consumer
 }
 
 // start listens, when asked to, from the very start: a process that waits for its
@@ -97,6 +99,7 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 		}
 		defer pool.Close()
 		serve.Watch(l.ctx, pool, config, l.log, func(look serve.Look) {
+			look.Findings = withOurFixes(look.Findings)
 			l.look.Store(&look)
 			l.metrics.Show(look)
 			l.page.Show(statuspage.Look(look))
@@ -104,10 +107,27 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 	})
 }
 
+// withOurFixes has dead letters looked at with our command, of which the event
+// library does not know.
+func withOurFixes(findings []events.Finding) []events.Finding {
+	ours := slices.Clone(findings)
+	for i, f := range ours {
+		if f.Code == events.CodeDeadLetters {
+			ours[i].Fix = "pgque-vendor dlq list --queue " + shellQuote(f.Queue) + " --consumer " + shellQuote(f.Consumer)
+		}
+	}
+	return ours
+}
+
 // observe counts what the process does; it is an [events.Observer].
 func (l *listening) observe(o events.Observation) {
 	if l == nil {
 		return
+	}
+	if o, ok := o.(events.Leased); ok && o.Active {
+		l.state.Store(stateActive)
+	} else if ok {
+		l.state.CompareAndSwap(stateActive, stateStandBy)
 	}
 	l.metrics.Observe(o)
 	l.page.Observe(o)

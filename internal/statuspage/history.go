@@ -11,7 +11,8 @@ const (
 
 // history is what was seen over the last hour, in rings of an hour's slots.
 type history struct {
-	last      time.Time // of the look before
+	first     time.Time // look of all
+	last      time.Time // look before
 	queues    map[string]*queueHistory
 	consumers map[[2]string]*consumerHistory
 }
@@ -35,6 +36,9 @@ func newHistory() *history {
 func (h *history) add(look *Look) {
 	now, span := look.Seen, look.Seen.Sub(h.last).Seconds()
 	h.last = now
+	if h.first.IsZero() {
+		h.first = now
+	}
 	queues, consumers := map[string]*queueHistory{}, map[[2]string]*consumerHistory{}
 	for _, q := range look.Queues[:min(len(look.Queues), maxRows)] {
 		one, known := h.queues[q.Name], true

@@ -50,7 +50,6 @@ type Look struct {
 // Page is the page. Tell it what happens with Observe and Show.
 type Page struct {
 	config   Config
-	started  time.Time
 	template *template.Template
 	policy   string
 
@@ -70,7 +69,7 @@ func New(config Config) (*Page, error) {
 		return nil, err
 	}
 	return &Page{
-		config: config, started: time.Now(), template: t, history: newHistory(), changed: true,
+		config: config, template: t, history: newHistory(), changed: true,
 		policy: "default-src 'none'; script-src '" + hash(pageJS) + "'; style-src '" + hash(pageCSS) + "'; img-src data:; " +
 			"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	}, nil

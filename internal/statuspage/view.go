@@ -56,7 +56,7 @@ func (p *Page) view() *view {
 	v := &view{
 		Config: p.config, Style: template.CSS(pageCSS), Script: template.JS(pageJS),
 		Build: hash(p.config.Version + pageCSS + pageJS), Time: look.At.UTC(), Trouble: look.Trouble,
-		Done: p.counts.list(), Span: spanOf(time.Since(p.started)),
+		Done: p.counts.list(), Span: spanOf(look.Seen.Sub(p.history.first)),
 	}
 	if p.database != "" {
 		v.Database = shown(p.database)

@@ -46,7 +46,7 @@ func TestTraps(t *testing.T) {
 	s.db.Exec(t, `insert into pgque.tick (tick_queue, tick_id, tick_snapshot, tick_event_seq)
 		select tick_queue, max(tick_id) + 1, '1:2:', max(tick_event_seq) from pgque.tick group by tick_queue`)
 	p.within(soon, "ticks out of order", found("out of order"))
-	s.db.Exec(t, `delete from pgque.tick where tick_snapshot = '1:2:'`)
+	s.db.Exec(t, `delete from pgque.tick where tick_snapshot::text = '1:2:'`)
 	stopTicker = s.tick(t)
 	p.within(soon, "mended", well)
 
