@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -178,6 +179,27 @@ func TestDoctorHealthy(t *testing.T) {
 			p.shell("pgque-vendor publish q t 2")
 			p.wantHealthy("--max-latency", "200ms")
 		})
+		// A slow ticker: whenever one looks, events wait and the last tick is old.
+		p.Exec(t, `select pgque.set_queue_config('q', 'ticker_max_lag', '1 ms')`)
+		p.during("pgque-vendor ticker --every 1s", func() {
+			ctx, stop := context.WithCancel(t.Context())
+			conn := p.Connect(t)
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = conn.Exec(ctx, `select pgque.send('q', 't', '{}'::jsonb), pg_sleep(0.001)`)
+				}
+			})
+			for range 2 {
+				if r := p.doctor("--tick-every", "1s"); !r.Healthy {
+					t.Errorf("a slow ticker: %s", r.summary())
+				}
+			}
+			stop()
+			sender.Wait()
+		})
+		p.Exec(t, `select pgque.unsubscribe('q', 'c'), pgque.subscribe('q', 'c')`)
+		p.tick("q")
 		// An hour of nothing: a tick each minute.
 		p.Exec(t, `update pgque.tick set tick_time = now() - interval '59 seconds' - (select max(tick_id) - tick.tick_id from pgque.tick m where m.tick_queue = tick.tick_queue) * interval '1 minute'`)
 		p.Exec(t, `update pgque.subscription set sub_active = now() - interval '59 seconds'`)
@@ -224,9 +246,9 @@ func TestDoctorEndsInTime(t *testing.T) {
 	p := newPatient(t, pgtest.Server(t), pgtest.Standin())
 	proxy := pgtest.Proxy(t, p.Server.Address())
 	proxy.Silence(pgtest.Both)
-	for _, url := range []string{proxy.URL(t, p.URL), "postgres://u@127.0.0.1:1/d"} {
+	for timeout, url := range map[string]string{"1s": proxy.URL(t, p.URL), "10s": "postgres://u@127.0.0.1:1/d"} {
 		start := time.Now()
-		_, talk, code := runCommand(t, map[string]string{"DATABASE_URL": url}, "doctor", "--timeout", "1s")
+		_, talk, code := runCommand(t, map[string]string{"DATABASE_URL": url}, "doctor", "--timeout", timeout)
 		if took := time.Since(start); code != 4 || took > 3*time.Second {
 			t.Errorf("exit %d after %s: %s", code, took, talk)
 		}
