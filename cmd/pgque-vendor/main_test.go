@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -159,8 +160,8 @@ func cmdCode(ts *testscript.TestScript, _ bool, args []string) {
 	err = ts.Exec(args[1], args[2:]...)
 	got := 0
 	if err != nil {
-		exit, ok := err.(*exec.ExitError)
-		if !ok {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
 			ts.Fatalf("run %s: %v", args[1], err)
 		}
 		got = exit.ExitCode()

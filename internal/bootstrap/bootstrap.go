@@ -158,7 +158,7 @@ func look(ctx context.Context, tx pgx.Tx, s *state, p *Plan, provisioner Provisi
 		if _, err := tx.Exec(ctx, "set local role "+quoteIdent(p.Owner)); err != nil {
 			return nil, err
 		}
-		defer tx.Exec(ctx, "reset role") // when it fails so does the next statement
+		defer func() { _, _ = tx.Exec(ctx, "reset role") }() // when it fails so does the next statement
 	}
 	return provisioner.Look(ctx, tx)
 }

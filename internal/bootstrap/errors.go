@@ -189,10 +189,3 @@ func hints(pgErr *pgconn.PgError) []string {
 	}
 	return out
 }
-
-// isReadOnly reports that a statement was refused because the transaction is
-// READ ONLY.
-func isReadOnly(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == "25006"
-}

@@ -190,7 +190,7 @@ func (o *objectReader) end() (said string) {
 	}
 	o.in.Close() // the real git may be a child of what we started
 	o.cmd.Process.Kill()
-	o.cmd.Wait() // its error says only that it was killed
+	_ = o.cmd.Wait() // its error says only that it was killed
 	said = o.stderr.String()
 	o.cmd = nil
 	return said

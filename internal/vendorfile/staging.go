@@ -203,7 +203,7 @@ func (s *Staging) Close() error {
 	}
 	defer s.disk.root.Close()
 	if s.held == nil {
-		s.disk.root.Remove(stagingName) // only an empty one goes: not another run's
+		_ = s.disk.root.Remove(stagingName) // only an empty one goes: not another run's
 		return nil
 	}
 	sweep := !s.broken && (s.whole || !s.found)
