@@ -57,6 +57,7 @@ func (d *demo) launch(ctx context.Context, show io.Writer, args ...string) (*chi
 	if err := c.cmd.Start(); err != nil {
 		return nil, fault.New(fault.Usage, "run %q: %s", c.title, err)
 	}
+	d.started = append(d.started, c)
 	go func() {
 		c.err = c.cmd.Wait()
 		close(c.ended)
@@ -76,7 +77,7 @@ func (d *demo) background(ctx context.Context, name string, args ...string) (*ch
 	d.prompt(commandLine(args) + " &")
 	c, err := d.launch(ctx, &lineWriter{out: &sharedOutput{w: &marked{out: d.out, mark: "[" + name + "] "}}}, args...)
 	if err == nil {
-		d.children[name] = c
+		d.inBackground[name] = c
 	}
 	return c, err
 }
@@ -166,9 +167,13 @@ func (c *child) end() error {
 	return c.result()
 }
 
-// stop ends what still runs in the background; how it ends no longer matters.
+// stop ends what still runs; how it ends no longer matters.
 func (d *demo) stop() {
-	for _, c := range d.children {
-		_ = c.end()
+	for _, c := range d.started {
+		select {
+		case <-c.ended:
+		default:
+			_ = c.end()
+		}
 	}
 }

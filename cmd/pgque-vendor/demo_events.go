@@ -84,7 +84,7 @@ func (d *demo) startTicker(ctx context.Context, listen bool) error {
 // endTicker ends the ticker, which must end well.
 func (d *demo) endTicker() error {
 	d.prompt("kill %1")
-	return d.children["ticker"].end()
+	return d.inBackground["ticker"].end()
 }
 
 // consumeAll runs the consumer until every event is handled, and checks that the
@@ -149,7 +149,7 @@ func (d *demo) goOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ticker := d.children["ticker"]
+	ticker := d.inBackground["ticker"]
 	d.sayf("\nIt goes on until Ctrl-C. The status page: %s\nIn another terminal:", d.page)
 	d.sayf("  cd %s", shellQuote(d.folder))
 	if _, err := exec.LookPath("pgque-vendor"); err != nil {

@@ -25,10 +25,11 @@ type demo struct {
 	consume  []string // the consumer's command line
 	page     string   // the status page
 
-	out      *sharedOutput
-	bold     bool
-	steps    int
-	children map[string]*child // those in the background, by name
+	out          *sharedOutput
+	bold         bool
+	steps        int
+	started      []*child
+	inBackground map[string]*child // by name
 }
 
 // newDemo makes the demo's folder inside that of the cluster, which is removed also
@@ -43,14 +44,14 @@ func newDemo(env *environment, cluster *pgserver.Cluster) (*demo, error) {
 		return nil, fault.New(fault.Usage, "make a folder: %s", err)
 	}
 	d := &demo{
-		cluster:  cluster,
-		program:  program,
-		folder:   folder,
-		passFile: filepath.Join(folder, "pgpass"),
-		env:      demoEnvironment(os.Environ()),
-		out:      &sharedOutput{w: env.stdout},
-		bold:     env.colored(env.stdout),
-		children: map[string]*child{},
+		cluster:      cluster,
+		program:      program,
+		folder:       folder,
+		passFile:     filepath.Join(folder, "pgpass"),
+		env:          demoEnvironment(os.Environ()),
+		out:          &sharedOutput{w: env.stdout},
+		bold:         env.colored(env.stdout),
+		inBackground: map[string]*child{},
 	}
 	return d, nil
 }
