@@ -113,8 +113,10 @@ func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 		return nil, err
 	}
 	b.estimate, _ = strconv.ParseInt(string(opened[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
-	b.reopened = w.openBatch != nil && *w.openBatch != r.ownBatch
-	r.ownBatch = b.id
+	if b.reopened, err = r.isWreck(callCtx, b, w.openBatch); err != nil {
+		return nil, err
+	}
+	r.ownBatch, r.shared = b.id, false
 	if r.can.settleAtOnce && b.estimate <= wholeRows {
 		b.haveFirst = true
 		b.first, err = r.parseAll(results[1].Rows)
@@ -227,7 +229,9 @@ func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
 	for _, rec := range records {
 		size += len(rec.Payload) + rowBytes
 	}
-	rd.done = len(records) < wholeRows && size < wholeBytes
+	// The server counts in its own encoding, in which a text may be longer than in
+	// ours. Where that could matter, look once more.
+	rd.done = len(records) < wholeRows && size < wholeBytes/2
 	if len(records) > 0 {
 		rd.last = records[len(records)-1].ID
 	}

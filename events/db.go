@@ -73,10 +73,16 @@ func inTx(ctx context.Context, db DB, fn func(tx pgx.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	done := false
+	defer func() {
+		if !done { // also when fn panics: its connection and locks must not stay behind
+			rollback(ctx, tx)
+		}
+	}()
 	if err := fn(tx); err != nil {
-		rollback(ctx, tx)
 		return err
 	}
+	done = true
 	return tx.Commit(ctx)
 }
 
@@ -87,9 +93,19 @@ func begin(ctx context.Context, db DB) (pgx.Tx, error) {
 	if opener, ok := db.(interface {
 		BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 	}); ok {
-		return opener.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+		tx, err := opener.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+		return tx, standby(err)
 	}
 	return db.Begin(ctx)
+}
+
+// standby names what a standby says to a BEGIN for writing, which is not the
+// 25006 that it says to a write.
+func standby(err error) error {
+	if sqlState(err) == "0A000" {
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	}
+	return err
 }
 
 // statement is SQL with its arguments as text.
@@ -131,7 +147,7 @@ func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) (
 	batch.ExecParams("commit", nil, nil, nil, nil)
 	results, err := conn.Conn().PgConn().ExecBatch(ctx, batch).ReadAll()
 	if err != nil {
-		return nil, err
+		return nil, standby(err)
 	}
 	return results[1 : len(results)-1], nil
 }

@@ -28,10 +28,13 @@ type DeadLetterFilter struct {
 	Consumer string        // that this consumer gave up on
 	Type     string        // with this event type
 	Older    time.Duration // that died longer ago than this, by the server's clock
+	Newer    time.Duration // that died more recently than this, by the server's clock
+	// NoPayload leaves Event.Payload nil: for a list of what may be large.
+	NoPayload bool
 }
 
 // where is the filter in SQL, for the tables' aliases of deadLetterTables; its
-// parameters are $1 to $5.
+// parameters are $1 to $6.
 const (
 	deadLetterTables = `pgque.dead_letter d
 		join pgque.queue q on q.queue_id = d.dl_queue_id
@@ -39,16 +42,20 @@ const (
 	deadLetterWhere = `($1::bigint[] is null or d.dl_id = any ($1))
 		and ($2::text is null or q.queue_name = $2) and ($3::text is null or c.co_name = $3)
 		and ($4::text is null or d.ev_type = $4)
-		and ($5::float8 is null or d.dl_time < now() - make_interval(secs => $5))`
+		and ($5::float8 is null or d.dl_time < now() - make_interval(secs => $5))
+		and ($6::float8 is null or d.dl_time > now() - make_interval(secs => $6))`
 )
 
 func (f DeadLetterFilter) args() []any {
-	var older *float64
-	if f.Older > 0 {
-		s := f.Older.Seconds()
-		older = &s
+	return []any{exec, f.IDs, textOrNull(f.Queue), textOrNull(f.Consumer), textOrNull(f.Type), secondsOrNull(f.Older), secondsOrNull(f.Newer)}
+}
+
+func secondsOrNull(d time.Duration) *float64 {
+	if d <= 0 {
+		return nil
 	}
-	return []any{exec, f.IDs, textOrNull(f.Queue), textOrNull(f.Consumer), textOrNull(f.Type), older}
+	s := d.Seconds()
+	return &s
 }
 
 func textOrNull(s string) *string {
@@ -89,9 +96,9 @@ func deadLetters(ctx context.Context, db DB, filter DeadLetterFilter, after int6
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	rows, err := db.Query(ctx, `select d.dl_id, coalesce(d.dl_reason, ''), d.dl_time, q.queue_name, c.co_name,
-		d.ev_id, d.ev_time, coalesce(d.ev_retry, 0) + 1, coalesce(d.ev_type, ''), d.ev_data, d.ev_extra3
-		from `+deadLetterTables+` where `+deadLetterWhere+` and d.dl_id > $6 order by d.dl_id limit $7`,
-		append(filter.args(), after, deadLetterPage)...)
+		d.ev_id, d.ev_time, coalesce(d.ev_retry, 0) + 1, coalesce(d.ev_type, ''), case when not $9::boolean then d.ev_data end, d.ev_extra3
+		from `+deadLetterTables+` where `+deadLetterWhere+` and d.dl_id > $7 order by d.dl_id limit $8`,
+		append(filter.args(), after, deadLetterPage, filter.NoPayload)...)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +177,7 @@ func moveDeadLetters(ctx context.Context, db DB, filter DeadLetterFilter, and, d
 	sql := `
 		with chosen as (
 			select d.dl_id, q.queue_name, c.co_name from ` + deadLetterTables + `
-			 where ` + deadLetterWhere + and + ` order by d.dl_id limit $6 for update of d),
+			 where ` + deadLetterWhere + and + ` order by d.dl_id limit $7 for update of d),
 		m as (
 			delete from pgque.dead_letter d using chosen
 			 where d.dl_id = chosen.dl_id returning d.*, chosen.queue_name, chosen.co_name) ` + do + ` from m`

@@ -81,6 +81,8 @@ func TestDeadLetters(t *testing.T) {
 			"consumer":       {DeadLetterFilter{Consumer: "d"}, 0},
 			"ids":            {DeadLetterFilter{IDs: []int64{all[3].ID, all[5].ID, 999999}}, 2},
 			"older":          {DeadLetterFilter{Older: time.Hour}, 0},
+			"newer":          {DeadLetterFilter{Newer: time.Hour}, 120},
+			"newer, but old": {DeadLetterFilter{Newer: time.Nanosecond}, 0},
 			"queue":          {DeadLetterFilter{Queue: "other"}, 0},
 			"queue consumer": {DeadLetterFilter{Queue: "q", Consumer: "c"}, 120},
 		} {
@@ -95,7 +97,10 @@ func TestDeadLetters(t *testing.T) {
 				t.Errorf("%s: %d, want %d", name, n, test.want)
 			}
 		}
-		for range DeadLetters(t.Context(), pool, DeadLetterFilter{}) {
+		for d, err := range DeadLetters(t.Context(), pool, DeadLetterFilter{NoPayload: true}) {
+			if err != nil || d.Event.Payload != nil || d.Event.Headers["h"] != "v" {
+				t.Errorf("without payload: %+v, %v", d, err)
+			}
 			break // a caller may stop at once
 		}
 		for _, err := range DeadLetters(t.Context(), db.PoolAs(t, db.Role(t)), DeadLetterFilter{}) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,9 +43,15 @@ func (r *run) handle(b *batch) (*ending, error) {
 	h := &handling{run: r, batch: b, held: map[string]time.Duration{}}
 	guarded := b.reopened && r.can.settleAtOnce
 	if guarded {
+		if r.guarded != b.id {
+			r.guarded, r.booked = b.id, nil
+		}
 		r.cfg.Logger.Warn("the batch was left open; its events run one at a time, in case one of them kills the process", "batch", b.id)
 	}
 	end := &ending{restAfter: noRest}
+	if guarded {
+		end.unbook = r.booked // of an earlier try, which an error ended
+	}
 	rd := r.read(b)
 	for {
 		if r.stop.Err() != nil && !rd.done && b.seen > 0 && r.can.settleAtOnce {
@@ -222,7 +229,11 @@ func (h *handling) finish(rec *record, err error, began time.Time) {
 	r := h.run
 	res := r.resultOf(rec.ID, rec.Attempt, err)
 	if err != nil && errors.Is(context.Cause(r.work), ErrGraceExceeded) && res.outcome == OutcomeRetried {
-		res = result{id: rec.ID, outcome: OutcomeHandedBack} // we stopped it; that is no failure of the event
+		res.outcome = OutcomeHandedBack // we stopped it; that is no failure of the event
+	}
+	if res.outcome == OutcomeHandedBack {
+		res = h.handedBack(rec, 0)
+		h.hold(h.key(rec), 0) // later ones of the key would overtake it
 	}
 	if res.outcome == OutcomeDead && !r.can.settleAtOnce {
 		res.outcome = OutcomeRetried
@@ -231,7 +242,7 @@ func (h *handling) finish(rec *record, err error, began time.Time) {
 		res.reason = "" // only a dead letter keeps it
 	}
 	h.add(res)
-	if res.outcome == OutcomeRetried {
+	if res.outcome == OutcomeRetried && r.cfg.OnFailure == HoldKey {
 		h.hold(h.key(rec), res.delay)
 	}
 	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, time.Since(began)})
@@ -251,12 +262,16 @@ func (h *handling) add(res result) {
 	h.results = append(h.results, res)
 }
 
-func (h *handling) handBack(rec *record, delay time.Duration) {
+func (h *handling) handedBack(rec *record, delay time.Duration) result {
 	res := result{id: rec.ID, outcome: OutcomeHandedBack, delay: delay}
 	if rec.attemptsSpent(h.batch.maxRetries) {
 		res.reason = lastAttempt
 	}
-	h.add(res)
+	return res
+}
+
+func (h *handling) handBack(rec *record, delay time.Duration) {
+	h.add(h.handedBack(rec, delay))
 	r := h.run
 	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, OutcomeHandedBack, nil, 0})
 }
@@ -274,7 +289,7 @@ func (h *handling) key(rec *record) (key string) {
 }
 
 func (h *handling) hold(key string, delay time.Duration) {
-	if key == "" || h.run.cfg.OnFailure != HoldKey {
+	if key == "" {
 		return
 	}
 	h.mu.Lock()
@@ -283,7 +298,7 @@ func (h *handling) hold(key string, delay time.Duration) {
 }
 
 func (h *handling) isHeld(key string) (time.Duration, bool) {
-	if key == "" || h.run.cfg.OnFailure != HoldKey {
+	if key == "" {
 		return 0, false
 	}
 	h.mu.Lock()
@@ -296,15 +311,18 @@ func (h *handling) isHeld(key string) (time.Duration, bool) {
 func (h *handling) oneByOne(records []*record, end *ending) error {
 	for _, rec := range records {
 		if h.run.stop.Err() == nil {
+			// Also when the answer is lost: its handler has not run.
+			h.run.booked = append(slices.Clone(end.unbook), rec.ID)
 			booked, err := h.run.book(h.run.lease.ctx, h.batch, end.unbook, rec)
 			if err != nil {
 				return err
 			}
-			end.unbook = nil
+			end.unbook, h.run.booked = nil, nil
 			if !booked {
 				continue
 			}
 			end.unbook = []int64{rec.ID} // once it has run
+			h.run.booked = end.unbook
 		}
 		if err := h.work(inOrder([]*record{rec})); err != nil {
 			return err

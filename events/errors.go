@@ -113,7 +113,7 @@ func connectionLost(err error) bool {
 		return err != nil && !errors.Is(err, context.Canceled)
 	}
 	class := state[:min(2, len(state))]
-	return class == "08" || class == "57" && state != "57014" || state == "25006" || state == "53300"
+	return class == "08" || class == "57" && state != "57014" || errors.Is(err, ErrReadOnly) || state == "25006" || state == "53300"
 }
 
 // transient says that the same statement may well succeed in a moment:

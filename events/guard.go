@@ -20,6 +20,26 @@ import (
 // of a living process may still run then.
 const bookedFor = time.Hour
 
+// isWreck says that the batch may have been left by a process that died: it was
+// open, and this run has not opened it. When this run has, but lost the lease in
+// between, another process may have died of it since; the booking tells.
+func (r *run) isWreck(ctx context.Context, b *batch, open *int64) (bool, error) {
+	switch {
+	case open == nil:
+		return false, nil
+	case *open != r.ownBatch || *open == r.guarded:
+		return true, nil
+	case !r.shared || !r.can.settleAtOnce:
+		return false, nil
+	}
+	var booked bool
+	err := r.pool.QueryRow(ctx, `select exists (select from pgque.get_batch_events($1::bigint) e
+		where exists (select from pgque.retry_queue r where r.ev_owner = $2::int and r.ev_id = e.ev_id)
+			or exists (select from pgque.dead_letter d join pgque.subscription s on s.sub_queue = d.dl_queue_id and s.sub_consumer = d.dl_consumer_id
+				where s.sub_id = $2::int and d.ev_id = e.ev_id))`, exec, b.id, b.subID).Scan(&booked)
+	return booked, err
+}
+
 // book deletes the bookings of events that have run and books rec. It reports
 // false when rec has a booking (or is a dead letter) already: it was running when
 // an earlier process died, and is not run again in this batch.

@@ -62,6 +62,9 @@ type HealthConfig struct {
 	Role string
 	// TickEvery is the period that the ticker runs with; 100 ms.
 	TickEvery time.Duration
+	// Ticks says that a ticker of this library works on the database. Then one that
+	// pg_cron or pg_timetable runs is a Warning; by itself it is a Note.
+	Ticks bool
 	// MaxLatency makes a Warning of a queue whose events wait longer than this for
 	// their tick. When zero a long ticker_max_lag is a Note.
 	MaxLatency time.Duration
@@ -202,8 +205,9 @@ func (h *health) ownership(ctx context.Context) error {
 	err := h.db.QueryRow(ctx, `
 		select coalesce((select r.rolname from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_roles r on r.oid = p.proowner
 		                  where n.nspname = 'pgque' and p.prosecdef and r.rolsuper order by r.rolname limit 1)::text, ''),
-		       coalesce((select m.rolname from pg_auth_members am join pg_roles a on a.oid = am.roleid join pg_roles m on m.oid = am.member
-		                  where a.rolname = 'pgque_admin' and not m.rolsuper order by m.rolname limit 1)::text, '')`, exec).Scan(&owner, &member)
+		       coalesce((select m.rolname from pg_roles m, pg_roles a
+		                  where a.rolname = 'pgque_admin' and m.oid <> a.oid and m.rolcanlogin and not m.rolsuper
+		                    and pg_has_role(m.oid, a.oid, 'member') order by m.rolname limit 1)::text, '')`, exec).Scan(&owner, &member)
 	if err == nil && owner != "" && member != "" {
 		h.add(Finding{Code: CodeSuperuserOwned, Severity: Warning,
 			Text: fmt.Sprintf("PgQue's functions belong to the superuser %q, so %q, a member of pgque_admin, can become superuser", owner, member),
@@ -218,7 +222,11 @@ func (h *health) otherScheduler(ctx context.Context) error {
 	}
 	name, err := scheduler(ctx, h.db)
 	if err == nil && name != "" {
-		h.add(Finding{Code: CodeScheduler, Severity: Warning, Fix: stopSQL(name),
+		severity := Note
+		if h.Ticks {
+			severity = Warning
+		}
+		h.add(Finding{Code: CodeScheduler, Severity: severity, Fix: stopSQL(name),
 			Text: name + " is scheduled to tick this database; beside another ticker it makes now and then an event come twice"})
 	}
 	return err

@@ -141,7 +141,8 @@ func TestHealthFindings(t *testing.T) {
 			HealthConfig{}, ""},
 		{"lag above the latency asked for", `select pgque.set_queue_config('q', 'ticker_max_lag', '3 s')`, HealthConfig{MaxLatency: time.Second}, "warning max-lag q"},
 		{"lag", `select pgque.set_queue_config('q', 'ticker_max_lag', '3 s')`, HealthConfig{}, ""},
-		{"pg_cron", `update pgque.config set scheduler = 'pg_cron', ticker_job_id = 1`, HealthConfig{}, "warning other-scheduler"}, // B095
+		{"pg_cron", `update pgque.config set scheduler = 'pg_cron', ticker_job_id = 1`, HealthConfig{Ticks: true}, "warning other-scheduler"}, // B095
+		{"pg_cron alone", `update pgque.config set scheduler = 'pg_cron', ticker_job_id = 1`, HealthConfig{}, ""},
 		{"paused", `select pgque.set_queue_config('q', 'ticker_paused', 'true'); update pgque.tick set tick_time = tick_time - interval '1 hour'`, HealthConfig{}, "critical no-tick r"},
 	}
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {

@@ -40,6 +40,8 @@ type lease struct {
 	ctx  context.Context // ends when the lease is lost or released
 	end  context.CancelCauseFunc
 	done chan struct{} // closed when the probe has stopped
+
+	forget func() bool // what else is to happen when it goes
 }
 
 // tryLease asks once for the lease, on a new connection. It returns ErrLeased
@@ -146,6 +148,7 @@ func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
 // release gives the lease up at once, so that a process standing by takes over.
 func (l *lease) release() {
 	lost := l.ctx.Err() != nil
+	l.forget()
 	l.end(context.Canceled)
 	<-l.done
 	if !lost {

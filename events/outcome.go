@@ -45,6 +45,24 @@ func Dead(err error) error {
 	return &deadError{err: err}
 }
 
+type handBackError struct{ err error }
+
+func (e *handBackError) Error() string { return e.err.Error() }
+func (e *handBackError) Unwrap() error { return e.err }
+
+// HandBack is what a handler returns when it could not begin, through no fault of
+// the event: the program that it runs is gone, the reader of its output went away.
+// The event comes again at once with its attempts unchanged, so end Run's context
+// as well, or it comes again and again. A login that has only pgque_reader cannot
+// do that; there it costs an attempt, and a batch in which it would cost an
+// event's last one stays open instead.
+func HandBack(err error) error {
+	if err == nil {
+		err = errors.New("handed back")
+	}
+	return &handBackError{err: err}
+}
+
 // PanicError is the failure of a handler that panicked, or that ended its
 // goroutine with runtime.Goexit. Stack is where it did.
 type PanicError struct {
@@ -67,7 +85,7 @@ const (
 	OutcomeSkipped    Outcome = "skipped"
 	OutcomeRetried    Outcome = "retried"     // nacked; a dead letter once its attempts are spent
 	OutcomeDead       Outcome = "dead"        // the handler or a policy asked for it
-	OutcomeHandedBack Outcome = "handed-back" // not started; it comes again with its attempts unchanged
+	OutcomeHandedBack Outcome = "handed-back" // not begun; it comes again with its attempts unchanged
 )
 
 // result is one event's outcome with what settling needs to know.
@@ -82,9 +100,12 @@ type result struct {
 func (r *run) resultOf(id int64, attempt int, err error) result {
 	var after *retryAfterError
 	var dead *deadError
+	var back *handBackError
 	switch {
 	case err == nil:
 		return result{id: id, outcome: OutcomeDone}
+	case errors.As(err, &back):
+		return result{id: id, outcome: OutcomeHandedBack}
 	case errors.Is(err, Skip):
 		return result{id: id, outcome: OutcomeSkipped}
 	case errors.As(err, &dead):
@@ -95,11 +116,17 @@ func (r *run) resultOf(id int64, attempt int, err error) result {
 	return result{id: id, outcome: OutcomeRetried, delay: r.backoff(attempt), reason: reasonOf(err)}
 }
 
-func (r *run) backoff(attempt int) time.Duration {
-	if r.cfg.Backoff != nil {
-		return max(r.cfg.Backoff(attempt), 0)
+func (r *run) backoff(attempt int) (pause time.Duration) {
+	usual := grow(time.Second, 4, time.Hour, attempt)
+	if r.cfg.Backoff == nil {
+		return usual
 	}
-	return grow(time.Second, 4, time.Hour, attempt)
+	defer func() { // it runs outside the handler's goroutine guard
+		if recover() != nil {
+			pause = usual
+		}
+	}()
+	return max(r.cfg.Backoff(attempt), 0)
 }
 
 // grow gives min times factor for each attempt after the first, at most limit,

@@ -47,6 +47,9 @@ type run struct {
 	lease    *lease
 	known    waiting // what is known to wait, so that no look is needed
 	ownBatch int64   // the batch that this run has opened: it is no one else's wreck
+	shared   bool    // ownBatch is from before the lease was lost: others may have had it since
+	guarded  int64   // the batch that runs under the crash guard, until it is settled
+	booked   []int64 // events of it whose bookings are ours, and whose handlers do not run
 	single   bool    // Step: errors are returned, not waited out
 }
 
@@ -249,10 +252,10 @@ func (r *run) standBy(started *bool) error {
 }
 
 func (r *run) hold(l *lease) {
-	r.lease, r.known = l, waiting{}
+	r.lease, r.known, r.shared = l, waiting{}, true
 	l.keep(context.WithoutCancel(r.stop))
 	handlers, end := context.WithCancelCause(l.ctx)
-	context.AfterFunc(r.work, func() {
+	l.forget = context.AfterFunc(r.work, func() {
 		cause := context.Cause(r.work)
 		end(cause)
 		if errors.Is(cause, ErrAborted) {
@@ -319,13 +322,25 @@ func (r *run) step() (n int, more bool, err error) {
 // settleUntilDone repeats a settling that failed. The outcomes are known, so the
 // handlers need not run again, however long the database is in the way.
 func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
+	var unanswered *Settled // an earlier try that may have been committed
 	for failures := 1; ; failures++ {
-		err := r.settle(r.lease.ctx, b, end, report)
+		try := *report
+		err := r.settle(r.lease.ctx, b, end, &try)
 		switch {
 		case err == nil:
+			*report = try
 			return nil
 		case errors.Is(err, ErrStaleBatch) || classify(err) == ErrStaleBatch:
+			if unanswered != nil { // and it was
+				*report = *unanswered
+				return nil
+			}
+			if b.seen == 0 && !r.can.settleAtOnce { // receive acks an empty batch
+				return nil
+			}
 			return fmt.Errorf("settle batch %d: %w", b.id, ErrStaleBatch)
+		case errors.Is(context.Cause(r.work), ErrGraceExceeded):
+			return fmt.Errorf("settle batch %d: %w: %w", b.id, ErrGraceExceeded, err)
 		case r.single || errors.Is(err, crash.Err) || r.lease.ctx.Err() != nil:
 			if cause := context.Cause(r.lease.ctx); cause != nil && !errors.Is(err, crash.Err) {
 				err = cause
@@ -338,7 +353,10 @@ func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
 		}
 		r.cfg.Logger.Error("settling failed; the outcomes are kept and it is tried again", "batch", b.id, "err", err, "again_in", pause.Round(time.Millisecond))
 		r.dropConnections(err)
-		sleep(r.lease.ctx, pause)
+		if sqlState(err) == "" {
+			unanswered = &try
+		}
+		sleep(r.handlers, pause) // which also the end of the grace ends
 	}
 }
 

@@ -55,12 +55,8 @@ func (t *Ticker) moveSome(ctx context.Context, before, sql string, args ...any) 
 // keep all others waiting. Here each queue is on its own, and those that fail are
 // named. When none does, cause is to blame on something else, and is returned.
 func (t *Ticker) moveQueueByQueue(ctx context.Context, cause error) error {
-	rows, err := t.pool.Query(ctx, `select queue_name from pgque.queue where exists (
-		select from pgque.retry_queue where ev_queue = queue_id and ev_retry_after <= now()) order by queue_name`, exec)
-	if err != nil {
-		return err
-	}
-	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	queues, err := t.names(ctx, `select queue_name from pgque.queue where exists (
+		select from pgque.retry_queue where ev_queue = queue_id and ev_retry_after <= now()) order by queue_name`)
 	if err != nil {
 		return err
 	}

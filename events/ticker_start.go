@@ -90,6 +90,8 @@ func (t *Ticker) checkQueues(ctx context.Context) error {
 // settle looks at what may change while the ticker runs and bears on it: other
 // schedulers, and the queues' ticker_max_lag.
 func (t *Ticker) settle(ctx context.Context) error {
+	ctx, cancel := withTimeout(ctx, 2*callTimeout)
+	defer cancel()
 	if err := t.lookForScheduler(ctx); err != nil {
 		return wrap(err, "look for other schedulers")
 	}

@@ -121,6 +121,17 @@ func lookForTicks(ctx context.Context, db DB, names []string) ([]dueQueue, error
 	})
 }
 
+// names reads the names of queues.
+func (t *Ticker) names(ctx context.Context, sql string) ([]string, error) {
+	ctx, cancel := withTimeout(ctx, callTimeout)
+	defer cancel()
+	rows, err := t.pool.Query(ctx, sql, exec)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 // queues is the list of names for SQL: nil, so NULL, means all.
 func (t *Ticker) queues() []string {
 	if len(t.config.Queues) == 0 {

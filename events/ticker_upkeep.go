@@ -101,13 +101,9 @@ func (t *Ticker) maintain(ctx context.Context) error {
 // its own, and names those that fail. When none does, cause is to blame on
 // something else, and is returned.
 func (t *Ticker) rotateOneByOne(ctx context.Context, cause error) error {
-	rows, err := t.pool.Query(ctx, `select queue_name from pgque.queue
+	queues, err := t.names(ctx, `select queue_name from pgque.queue
 		where queue_switch_step2 is not null and queue_switch_time + queue_rotation_period < now()
-		order by queue_name`, exec)
-	if err != nil {
-		return err
-	}
-	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		order by queue_name`)
 	if err != nil {
 		return err
 	}
