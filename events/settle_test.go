@@ -223,6 +223,31 @@ func TestGuardSurvivesErrors(t *testing.T) {
 	}
 }
 
+// The same for an error that costs neither the connection nor the lease.
+func TestGuardSurvivesDeadlock(t *testing.T) {
+	db, pool := setUp(t, newest(t))
+	publish(t, pool, 3)
+	eventstest.Tick(t, pool, queue)
+	h := func(context.Context, *events.Event) error { return nil }
+	if _, err := handler(pool, events.ConsumerConfig{}, h).Step(eventstest.CrashAt(t.Context(), eventstest.Received, 1)); !errors.Is(err, eventstest.Crashed) {
+		t.Fatal(err)
+	}
+	db.Exec(t, `create sequence tries; create function fail() returns trigger language plpgsql as $$ begin
+		if nextval('tries') = 2 then raise 'deadlock' using errcode = '40P01'; end if; return new; end $$;
+		create trigger fail before insert on pgque.retry_queue for each row execute function fail()`)
+	r := start(t, pool, events.ConsumerConfig{}, h)
+	until(t, 20*time.Second, "settling", func() bool {
+		return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
+	})
+	// Two tries, of which the second booked all three.
+	if n := value[int](t, pool, "select last_value from tries"); n != 5 || r.log.count("one at a time") != 2 {
+		t.Errorf("%d bookings were tried; log:\n%s", n, r.log)
+	}
+	if n := value[int](t, pool, retries); n != 0 {
+		t.Errorf("%d bookings are left", n)
+	}
+}
+
 // A process that lost its lease in the middle of a batch gets it back after
 // another one has died of an event: it does not run that event again.
 func TestWreckOfAnotherInOwnBatch(t *testing.T) {
