@@ -233,7 +233,7 @@ func TestGuardSurvivesDeadlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.Exec(t, `create sequence tries; create function fail() returns trigger language plpgsql as $$ begin
-		if nextval('tries') = 2 then raise 'deadlock' using errcode = '40P01'; end if; return new; end $$;
+		if nextval('public.tries') = 2 then raise 'deadlock' using errcode = '40P01'; end if; return new; end $$;
 		create trigger fail before insert on pgque.retry_queue for each row execute function fail()`)
 	r := start(t, pool, events.ConsumerConfig{}, h)
 	until(t, 20*time.Second, "settling", func() bool {
