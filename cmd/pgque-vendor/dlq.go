@@ -67,9 +67,10 @@ func (f *dlqFilter) parseIDs(args []string) error {
 	return nil
 }
 
-// events is the filter as the library takes it.
+// events is the filter as the library takes it, for dead letters without payloads.
 func (f *dlqFilter) events() events.DeadLetterFilter {
-	return events.DeadLetterFilter{IDs: f.ids, Queue: f.queue, Consumer: f.consumer, Type: f.eventType, Older: time.Duration(f.older)}
+	return events.DeadLetterFilter{IDs: f.ids, Queue: f.queue, Consumer: f.consumer, Type: f.eventType,
+		Older: time.Duration(f.older), Newer: time.Duration(f.newer), NoPayload: true}
 }
 
 // args are the filter as it was typed, for a hint.
@@ -88,25 +89,10 @@ func (f *dlqFilter) args() string {
 	return b.String()
 }
 
-// each calls do for every dead letter that the filter chooses, the oldest number
-// first, until do returns false. Ages are by the server's clock, which it passes.
-func (f *dlqFilter) each(ctx context.Context, conn *pgx.Conn, do func(d events.DeadLetter, now time.Time) bool) error {
-	var now time.Time
-	if err := conn.QueryRow(ctx, "select now()", pgx.QueryExecModeSimpleProtocol).Scan(&now); err != nil {
-		return err
-	}
-	for d, err := range events.DeadLetters(ctx, conn, f.events()) {
-		if err != nil {
-			return err
-		}
-		if f.newer > 0 && now.Sub(d.Died) > time.Duration(f.newer) {
-			continue
-		}
-		if !do(d, now) {
-			break
-		}
-	}
-	return nil
+// serverTime is the clock that ages are told by.
+func serverTime(ctx context.Context, conn *pgx.Conn) (now time.Time, err error) {
+	err = conn.QueryRow(ctx, "select now()", pgx.QueryExecModeSimpleProtocol).Scan(&now)
+	return now, err
 }
 
 // ageFlag is a duration that also knows days.

@@ -85,23 +85,25 @@ func (o *dlqListOptions) run(ctx context.Context, env *environment) error {
 		DeadLetters []deadLetterLine `json:"dead_letters"`
 		More        bool             `json:"more"` // there are more than --limit
 	}{1, []deadLetterLine{}, false}
-	var now time.Time
-	err = o.filter.each(ctx, conn, func(d events.DeadLetter, at time.Time) bool {
-		if document.More = len(document.DeadLetters) == o.limit; document.More {
-			return false
+	for d, err := range events.DeadLetters(ctx, conn, o.filter.events()) {
+		if err != nil {
+			return eventsFault(err, settings, o.filter.queue)
 		}
-		now = at
+		if document.More = len(document.DeadLetters) == o.limit; document.More {
+			break
+		}
 		document.DeadLetters = append(document.DeadLetters, describeDeadLetter(&d))
-		return true
-	})
+	}
 	switch {
-	case err != nil:
-		return eventsFault(err, settings, o.filter.queue)
 	case o.json:
 		return writeJSON(env.stdout, document)
 	case len(document.DeadLetters) == 0:
 		env.sayf("no dead letters")
 		return nil
+	}
+	now, err := serverTime(ctx, conn)
+	if err != nil {
+		return eventsFault(err, settings, o.filter.queue)
 	}
 	if err := writeDeadLetters(env.stdout, document.DeadLetters, now); err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -136,13 +135,12 @@ func (o *dlqMoveOptions) run(ctx context.Context, env *environment, args []strin
 func (o *dlqMoveOptions) choose(ctx context.Context, conn *pgx.Conn) (*chosenLetters, error) {
 	chosen := &chosenLetters{}
 	counts := map[letterGroup]int{}
-	err := o.filter.each(ctx, conn, func(d events.DeadLetter, _ time.Time) bool {
+	for d, err := range events.DeadLetters(ctx, conn, o.filter.events()) {
+		if err != nil {
+			return nil, err
+		}
 		chosen.ids = append(chosen.ids, d.ID)
 		counts[letterGroup{Queue: d.Event.Queue, Consumer: d.Event.Consumer, Type: d.Event.Type}]++
-		return true
-	})
-	if err != nil {
-		return nil, err
 	}
 	var missing []string
 	for _, id := range o.filter.ids {

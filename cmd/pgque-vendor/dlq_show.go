@@ -48,21 +48,20 @@ func (o *dlqShowOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var found *events.DeadLetter
-	var now time.Time
-	err = o.filter.each(ctx, conn, func(d events.DeadLetter, at time.Time) bool {
-		found, now = &d, at
-		return false
-	})
-	switch {
-	case err != nil:
+	now, err := serverTime(ctx, conn)
+	if err != nil {
 		return eventsFault(err, settings, "")
-	case found == nil:
-		return fault.New(fault.Policy, "there is no dead letter %d", o.filter.ids[0]).Hint("pgque-vendor dlq list")
-	case o.json:
-		return writeDeadLetterJSON(env.stdout, found)
 	}
-	return writeDeadLetter(env.stdout, found, now)
+	for d, err := range events.DeadLetters(ctx, conn, events.DeadLetterFilter{IDs: o.filter.ids}) {
+		switch {
+		case err != nil:
+			return eventsFault(err, settings, "")
+		case o.json:
+			return writeDeadLetterJSON(env.stdout, &d)
+		}
+		return writeDeadLetter(env.stdout, &d, now)
+	}
+	return fault.New(fault.Policy, "there is no dead letter %d", o.filter.ids[0]).Hint("pgque-vendor dlq list")
 }
 
 func writeDeadLetterJSON(w io.Writer, d *events.DeadLetter) error {

@@ -114,7 +114,7 @@ func (o *doctorOptions) examine(ctx context.Context, env *environment, settings 
 	for _, look := range []func(context.Context) error{
 		func(ctx context.Context) error { return x.health(ctx, o.healthConfig()) },
 		func(ctx context.Context) error { return x.unticked(ctx, o.tickEvery) },
-		x.otherSchedulers,
+		x.cronJobs,
 		func(ctx context.Context) error { return x.functions(ctx, env, o.dir) },
 	} {
 		if err := look(ctx); err != nil {

@@ -235,6 +235,11 @@ func cronBesideUs(t *testing.T, p *patient) {
 	}
 	p.during("pgque-vendor ticker", func() {
 		p.within(20*time.Second, "warning", func() bool { return p.doctor().summary() == "warning other-scheduler" })
+		plain := *p
+		plain.url = p.URLAs(p.Role(t))
+		if f := plain.doctor().finding("other-scheduler"); f == nil || f.Severity != "warning" {
+			t.Errorf("a login without a role does not see both: %+v", f)
+		}
 		p.mend("other-scheduler", nil, 0)
 		p.wantHealthy()
 	})
