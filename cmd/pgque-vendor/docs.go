@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,5 +63,17 @@ func writeMarkdown(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fault.New(fault.Usage, "make the folder %q: %s", dir, err)
 	}
+	fenceDescriptions(root)
 	return doc.GenMarkdownTree(root, dir)
+}
+
+// fenceDescriptions keeps the lines of the descriptions, which are plain text, as
+// they are: Markdown would join them and their tables.
+func fenceDescriptions(cmd *cobra.Command) {
+	if cmd.Long != "" {
+		cmd.Long = "```text\n" + strings.TrimSpace(cmd.Long) + "\n```"
+	}
+	for _, c := range cmd.Commands() {
+		fenceDescriptions(c)
+	}
 }
