@@ -35,8 +35,8 @@ none. docs/operations.md explains each by its code.
 It reads only, works with the least privilege and on a standby, and says what it
 could not see; with pgque_reader it sees all. Where --dir is there, the functions in
 the database are compared with the vendored SQL. It tries the database once and ends
-within --timeout, so it can be a health check. Usually it takes milliseconds; when
-events wait for a tick, up to 2 seconds more, to see whether one comes.`,
+within --timeout, so it can be a health check. Usually it takes 0.1 s; when
+events wait for a tick, up to 2 s more, to see whether one comes.`,
 		Example: `  pgque-vendor doctor
   pgque-vendor doctor --role app --max-latency 500ms
   pgque-vendor doctor --quiet --json`,

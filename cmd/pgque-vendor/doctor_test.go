@@ -254,3 +254,16 @@ func TestDoctorEndsInTime(t *testing.T) {
 		}
 	}
 }
+
+func TestDoctorOnAStandby(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, pgtest.Options{})
+	p := newPatient(t, server, pgtest.Standin(), "--queue q --subscribe q/c")
+	standby := server.Standby(t)
+	p.send("q", 2)
+	server.CatchUp(t, standby)
+	p.url = standby.URL(p.Name, "")
+	if r := p.doctor(); r.summary() != "" || !r.InRecovery || r.Queues != 1 {
+		t.Errorf("%+v", r)
+	}
+}
