@@ -78,6 +78,7 @@ tmp_dir = "%[1]s/tmp"
 network_backend = "netavark"
 network_config_dir = "%[1]s/networks"
 `, e.dir))
+	e.write("resolv.conf", "nameserver 192.0.2.53\n")
 	e.write("storage.conf", fmt.Sprintf(`[storage]
 driver = %[2]q
 graphroot = "%[1]s/%[2]s"
@@ -110,12 +111,19 @@ func (e *engine) environment() []string {
 // start starts the engine's first process, a shell that reaps what others leave,
 // and waits for the API.
 func (e *engine) start() error {
+	// The name server is one that refuses at once: names that podman's own does not
+	// know, it asks there, and without an answer a look-up takes half a minute.
 	const script = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
+resolv=$(readlink -f /etc/resolv.conf)
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /dev/shm
 ip link set lo up
+ip address add 192.0.2.53/32 dev lo
+mkdir -p "$(dirname "$resolv")"
+[ -e "$resolv" ] || : >"$resolv"
+mount --bind "$2" "$resolv"
 podman system service --time=0 "unix://$1" &
 wait`
 	log, err := os.Create(filepath.Join(e.dir, "engine.log"))
@@ -123,7 +131,7 @@ wait`
 		return err
 	}
 	defer log.Close()
-	e.init = exec.Command("/bin/sh", "-c", script, "sh", e.socket())
+	e.init = exec.Command("/bin/sh", "-c", script, "sh", e.socket(), filepath.Join(e.dir, "resolv.conf"))
 	e.init.Env = e.environment()
 	e.init.Stdout, e.init.Stderr = log, log
 	e.init.SysProcAttr = &syscall.SysProcAttr{
