@@ -69,7 +69,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Optio
 	}
 	// A superuser may lock and move what is not the owner's; nobody else has to.
 	if !s.Superuser {
-		if err := p.become(ctx, tx); err != nil {
+		if err := p.become(ctx, tx, s); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Optio
 		return err
 	}
 	if s.Superuser {
-		if err := p.become(ctx, tx); err != nil {
+		if err := p.become(ctx, tx, s); err != nil {
 			return err
 		}
 	}
@@ -108,9 +108,10 @@ func carryOut(ctx context.Context, tx pgx.Tx, s *state, p *Plan, f File, o Optio
 }
 
 // become acts as the owner until the end of the transaction. A run that only
-// completes grants may not be allowed to, and needs not.
-func (p *Plan) become(ctx context.Context, tx pgx.Tx) error {
-	if !p.ownerSetUp || !p.Install && len(p.AsOwner) == 0 {
+// completes grants needs not, and one that only adds queues may have the rights
+// for that itself.
+func (p *Plan) become(ctx context.Context, tx pgx.Tx, s *state) error {
+	if !p.ownerSetUp || !p.Install && len(p.AsOwner) == 0 && (len(p.Provide) == 0 || !p.canActAsOwner(s)) {
 		return nil
 	}
 	_, err := tx.Exec(ctx, "set local role "+quoteIdent(p.Owner))
@@ -144,7 +145,7 @@ func record(ctx context.Context, tx pgx.Tx, p *Plan, before, after *state, f Fil
 		_, rest = parseProvenance(before.Schema.Comment)
 	}
 	sql := commentSQL(f.provenance(fingerprint(ownFunctions(functions, after.Functions)), o.Tool), rest)
-	if err := p.become(ctx, tx); err != nil {
+	if err := p.become(ctx, tx, before); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, sql); err != nil {
