@@ -125,9 +125,11 @@ func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	}
 	plan := makePlan(s, f, fileFunctions(f.SQL), o)
 	if o.Provisioner != nil && plan.Refusal == nil {
-		if plan.Provide, err = look(ctx, tx, s, plan, o.Provisioner); err != nil {
+		steps, err := look(ctx, tx, s, plan, o.Provisioner)
+		if err != nil {
 			return nil, final(ctx, err, f, "")
 		}
+		plan.provide(s, steps)
 	}
 	return report(s, plan), nil
 }

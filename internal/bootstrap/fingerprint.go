@@ -23,6 +23,7 @@ type function struct {
 	Body       string `json:"body"` // SHA-256 of prosrc
 	Owner      string `json:"owner"`
 	Public     bool   `json:"public"` // PUBLIC may execute it
+	Shadow     bool   `json:"shadow"` // has the name of something built in, and neither a superuser nor the login owns it
 }
 
 func compareFunctions(a, b function) int {

@@ -29,14 +29,16 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	}
 	functions := fileFunctions(f.SQL)
 	plan := makePlan(s, f, functions, o)
+	if o.Provisioner != nil && plan.Refusal == nil {
+		steps, err := look(ctx, tx, s, plan, o.Provisioner)
+		if err != nil {
+			return report(s, plan), err
+		}
+		plan.provide(s, steps)
+	}
 	r := report(s, plan)
 	if plan.Refusal != nil {
 		return r, plan.Refusal
-	}
-	if o.Provisioner != nil {
-		if plan.Provide, err = look(ctx, tx, s, plan, o.Provisioner); err != nil {
-			return r, err
-		}
 	}
 	if plan.Empty() {
 		return r, nil

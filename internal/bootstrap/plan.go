@@ -31,6 +31,7 @@ type Plan struct {
 	Refusal  *fault.Error // why nothing may be done, or nil
 
 	problems   []problem
+	hooks      []hook
 	ownerSetUp bool // the run acts as Owner through SET LOCAL ROLE
 }
 
@@ -96,6 +97,7 @@ func makePlan(s *state, f File, functions map[string][]string, o Options) *Plan 
 		p.warn("schema pgque has functions that the file does not have: %s", strings.Join(p.Extra, ", "))
 	}
 	p.planGrants(s, o.Grants)
+	p.planHooks(s, functions)
 	if len(p.problems) > 0 {
 		p.Refusal = p.refuseMissing(s)
 	}

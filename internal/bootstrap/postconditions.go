@@ -36,6 +36,11 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string, o 
 	if s.Schema == nil {
 		return []string{"there is no schema pgque"}
 	}
+	if p.Install || len(p.Provide) > 0 {
+		for _, h := range hooks(s, functions) { // it came in the meantime
+			miss("%s is not PgQue's, and no superuser owns it", h.Name)
+		}
+	}
 	known, _ := releaseByFile(f.SHA256)
 	if p.Install {
 		for _, line := range compare(functions, s.Functions).lines() {

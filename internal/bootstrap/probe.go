@@ -37,6 +37,7 @@ type state struct {
 	Relations int                  `json:"relations"` // tables, views, sequences and types of the schema
 	Tables    []string             `json:"tables"`    // those of PgQue's tables that have to be locked first
 	Strays    []object             `json:"strays"`    // relations and types that the schema's owner does not own
+	Hooks     []hook               `json:"hooks"`     // other people's code that runs when we write
 	Version   string               `json:"version_body"`
 	Roles     map[string]roleState `json:"roles"`
 	Members   []membership         `json:"members"`
@@ -54,6 +55,14 @@ type object struct {
 	Name  string `json:"name"`
 	Kind  string `json:"kind"` // pg_class.relkind, or "t" and pg_type.typtype of a domain, an enum or a range
 	Owner string `json:"owner"`
+}
+
+// hook is code that neither a superuser nor the login itself answers for, and
+// that runs when somebody works with PgQue: a trigger on one of its tables, say,
+// or a function that its functions take for a built-in one.
+type hook struct {
+	Name string `json:"name"`
+	Drop string `json:"drop"` // the SQL that removes it
 }
 
 type roleState struct {
