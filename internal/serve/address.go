@@ -27,7 +27,11 @@ func Listen(ctx context.Context, address string) (*Listener, error) {
 	if host == "" {
 		host = "127.0.0.1"
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+	network := "tcp"
+	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
+		network = "tcp4" // net takes 0.0.0.0 for every address of IPv6 as well
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
 	if err != nil {
 		var op *net.OpError // its own text names the address again
 		if errors.As(err, &op) {

@@ -24,8 +24,8 @@ type Look struct {
 	Seen      time.Time // when what follows was seen; zero when nothing ever was
 	Queues    []events.QueueInfo
 	Consumers []events.ConsumerInfo
-	// Sent is for each queue the number of its newest event: how many were sent, and
-	// as many more as were rolled back. Ticked is that at its last tick.
+	// Sent is how many events each queue got, those that were rolled back included,
+	// and Ticked how many of them a tick has covered.
 	Sent, Ticked map[string]int64
 	Findings     []events.Finding
 }
@@ -177,11 +177,13 @@ func (w *watcher) untickedQueues(queues []events.QueueInfo) []events.Finding {
 	return found
 }
 
-// numbers gives each queue's newest event's number, and that at its last tick.
+// numbers counts the events of each queue by their numbers, of which the making of
+// the queue takes the first.
 func numbers(ctx context.Context, tx pgx.Tx) (sent, ticked map[string]int64, err error) {
 	rows, err := tx.Query(ctx, `
-		select q.queue_name, coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 0),
-		       coalesce((select tick_event_seq from pgque.tick where tick_queue = q.queue_id order by tick_queue desc, tick_id desc limit 1), 0)
+		select q.queue_name, greatest(coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 1) - 1, 0),
+		       greatest(coalesce((select tick_event_seq from pgque.tick where tick_queue = q.queue_id
+		                           order by tick_queue desc, tick_id desc limit 1), 1) - 1, 0)
 		  from pgque.queue q`, pgx.QueryExecModeExec)
 	if err != nil {
 		return nil, nil, err

@@ -18,12 +18,12 @@ type history struct {
 }
 
 type queueHistory struct {
-	sent  int64 // number of the newest event
+	sent  int64
 	rates rates
 }
 
 type consumerHistory struct {
-	done  int64 // number of the event it has come to
+	done  int64 // events of the queue that it has come past
 	lags  ring
 	rates rates
 }
@@ -103,8 +103,8 @@ type rates struct {
 	events, seconds ring
 }
 
-// add books events that came in the time up to t. A negative number is that of a
-// queue that was made anew.
+// add books events of the seconds up to t. A negative number is that of a queue that
+// was made anew.
 func (r *rates) add(t time.Time, events, seconds float64) {
 	if seconds <= 0 || events < 0 {
 		return

@@ -41,8 +41,8 @@ type Look struct {
 	Seen      time.Time // when what follows was seen; zero when nothing ever was
 	Queues    []events.QueueInfo
 	Consumers []events.ConsumerInfo
-	// Sent is for each queue the number of its newest event, and Ticked that at its
-	// last tick.
+	// Sent is how many events each queue got, and Ticked how many of them a tick has
+	// covered.
 	Sent, Ticked map[string]int64
 	Findings     []events.Finding
 }
