@@ -184,7 +184,7 @@ func TestComposeRuns(t *testing.T) {
 	s.deliver(2)
 	took("heal a killed ticker")
 
-	s.must("restart", "postgres-events")
+	s.must("restart", "postgres-events") // podman's way of it: the server is killed, and gets another address
 	took("restart the database")
 	s.deliver(3)
 	if now := s.service("worker"); !now.State.StartedAt.Equal(before[2].State.StartedAt) {
