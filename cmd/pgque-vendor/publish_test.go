@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,63 @@ func TestPublishUnknownOutcome(t *testing.T) {
 	_, err = p.send(t.Context(), []events.Event{{Type: "t", Payload: []byte("1")}})
 	if !fault.Is(err, fault.SQL) || !strings.Contains(err.Error(), "unknown whether 1 event arrived") {
 		t.Errorf("send = %v", err)
+	}
+}
+
+// A batch of which nobody knows whether it is in must not be called uncommitted,
+// or be sent again by the hint.
+func TestPublishUnknownBatch(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Install(t, pgtest.Standin())
+	db.Exec(t, `select pgque.create_queue('q')`)
+	proxy := pgtest.Proxy(t, db.Server.Address())
+	conn, err := pgx.Connect(t.Context(), proxy.URL(t, db.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	stdin, lines := io.Pipe()
+	go func() {
+		fmt.Fprintln(lines, `{"type":"a","payload":1}`)
+		fmt.Fprintln(lines, ``)
+		for db.Value(t, `select count(*) from pgque.event_1`) != "1" {
+			time.Sleep(5 * time.Millisecond)
+		}
+		proxy.CutAll()
+		fmt.Fprintln(lines, `{"type":"a","payload":2}`)
+		lines.Close()
+	}()
+	p := publisher{options: &publishOptions{maxPayload: events.DefaultMaxPayload, batch: 1}, conn: conn, queue: "q"}
+	err = p.lines(t.Context(), &environment{stdin: stdin, stderr: io.Discard})
+	if !fault.Is(err, fault.SQL) || !strings.Contains(err.Error(), "unknown whether 1 event arrived") {
+		t.Fatalf("lines = %v", err)
+	}
+	if want := "lines 1 to 1 were committed (1 event), of lines 2 to 3 it is unknown, later ones were not"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is not in %v", want, err)
+	}
+	var f *fault.Error
+	if errors.As(err, &f); strings.Contains(strings.Join(f.Hints, " "), "tail") {
+		t.Errorf("the hints are %q", f.Hints)
+	}
+}
+
+// What JSON's decoder would replace without a word is refused.
+func TestParseEventText(t *testing.T) {
+	t.Parallel()
+	for line, ok := range map[string]bool{
+		`{"type":"ä","payload":1}`:                                    true,
+		"{\"type\":\"\ufffd\",\"payload\":1}":                         true,
+		`{"type":"\uFFFD","payload":1}`:                               true,
+		`{"type":"\ud83d\ude00","payload":1}`:                         true,
+		"{\"type\":\"a\xff\",\"payload\":1}":                          false,
+		`{"type":"a\ud800b","payload":1}`:                             false,
+		"{\"type\":\"a\",\"payload\":1,\"headers\":{\"h\":\"\xff\"}}": false,
+		`{"type":"a","payload":1,"headers":{"h\udc00":""}}`:           false,
+	} {
+		if _, err := parseEvent([]byte(line)); (err == nil) != ok {
+			t.Errorf("parseEvent(%q) = %v", line, err)
+		}
 	}
 }
 
