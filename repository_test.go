@@ -146,10 +146,14 @@ func TestNoTestHelperInTheProgram(t *testing.T) {
 		t.Fatal("go list does not name cmd/pgque-vendor")
 	}
 	for _, dep := range program.Deps {
-		for _, helper := range []string{"testing", module + "/internal/ghtest", module + "/internal/pgtest", module + "/internal/conformance"} {
-			if within(dep, helper) && dep != "testing/iotest" {
+		for _, helper := range []string{module + "/internal/ghtest", module + "/internal/pgtest", module + "/internal/conformance"} {
+			if within(dep, helper) {
 				t.Errorf("the program contains %s, which is for tests", dep)
 			}
+		}
+		// embedded-postgres, which the demo downloads PostgreSQL with, imports it.
+		if within(dep, module) && slices.Contains(packages[dep].Imports, "testing") {
+			t.Errorf("%s imports testing, and is in the program", dep)
 		}
 	}
 }
