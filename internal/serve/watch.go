@@ -41,8 +41,9 @@ const (
 )
 
 // unticked is how long events may wait for a tick, beyond their queue's own
-// ticker_max_lag, while they are watched.
-const unticked = 3 * time.Second
+// ticker_max_lag, while they are watched: short of lookEvery, so that on a queue with
+// a short one the second look tells.
+const unticked = 1800 * time.Millisecond
 
 // Watch looks at the database until ctx ends, and shows each look; findings are
 // those of config. It uses one connection of db at a time.

@@ -64,7 +64,7 @@ func (p *Page) view() *view {
 	bad := map[[2]string]events.Severity{} // by queue and consumer
 	problems, worst := 0, events.Note
 	for _, f := range look.Findings {
-		v.Findings = append(v.Findings, finding{Severity: f.Severity.String(), Code: f.Code, Text: f.Text, Fix: f.Fix})
+		v.Findings = append(v.Findings, finding{Severity: f.Severity.String(), Code: f.Code, Text: visible(f.Text), Fix: visible(f.Fix)})
 		if f.Severity > events.Note {
 			problems++
 			worst = max(worst, f.Severity)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // shown is a name as a person can tell it: an empty one, and what would not be
@@ -14,6 +15,19 @@ func shown(name string) string {
 		return quoted
 	}
 	return name
+}
+
+// visible is text with nothing in it that turns or hides what is around it.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 func plural(n int, what string) string {

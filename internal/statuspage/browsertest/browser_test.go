@@ -155,20 +155,28 @@ func newSystem(t *testing.T, queues ...string) *system {
 		t.Fatal(err)
 	}
 	s.page.Of("stega-events")
-	socket, err := serve.Listen(t.Context(), ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.url = socket.URL()
+	s.url = servePage(t, s.page)
 	log := slog.New(slog.DiscardHandler)
-	ready := func() (string, error) { return "ticking", nil }
-	background(t, func(ctx context.Context) {
-		serve.Serve(ctx, socket, serve.Config{Ready: ready, Metrics: http.NotFoundHandler(), Page: s.page, Log: log})
-	})
 	background(t, func(ctx context.Context) {
 		serve.Watch(ctx, s.pool, events.HealthConfig{}, log, func(look serve.Look) { s.page.Show(statuspage.Look(look)) })
 	})
 	return s
+}
+
+// servePage answers with a page until the test ends.
+func servePage(t *testing.T, page *statuspage.Page) (url string) {
+	t.Helper()
+	socket, err := serve.Listen(t.Context(), ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, func(ctx context.Context) {
+		serve.Serve(ctx, socket, serve.Config{
+			Ready: func() (string, error) { return "ticking", nil }, Metrics: http.NotFoundHandler(), Page: page,
+			Log: slog.New(slog.DiscardHandler),
+		})
+	})
+	return socket.URL()
 }
 
 // tick runs a ticker until stop is called or the test ends.

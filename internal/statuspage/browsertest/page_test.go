@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/statuspage"
 )
 
 // The page shows what happens without being loaded again, in either colour scheme
@@ -76,6 +78,48 @@ func TestPage(t *testing.T) {
 		t.Error("a queue's name became markup")
 	}
 	checkAccessible(p)
+}
+
+// After an hour the plots show all of it, also the minutes in which the database was
+// away.
+func TestHour(t *testing.T) {
+	page, err := statuspage.New(statuspage.Config{Process: "consume tickets mailer", Version: "v0.1.0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Of("stega-events")
+	end := time.Now()
+	sent, done := 0.0, 0.0
+	for second := range 3600 {
+		at := end.Add(time.Duration(second-3600) * time.Second)
+		wave := 40 + 30*math.Sin(float64(second)/300) + 10*math.Sin(float64(second)/17)
+		sent += wave
+		done = min(sent, done+55)
+		if second%2 != 0 || second > 1500 && second < 1800 {
+			continue
+		}
+		lag := time.Duration((sent - done) / 55 * float64(time.Second))
+		page.Show(statuspage.Look{
+			At: at, Seen: at, Sent: map[string]int64{"tickets": int64(sent)}, Ticked: map[string]int64{"tickets": int64(sent)},
+			Queues: []events.QueueInfo{{Name: "tickets", LastTick: at, Consumers: 2}},
+			Consumers: []events.ConsumerInfo{
+				{Queue: "tickets", Name: "audit"},
+				{Queue: "tickets", Name: "mailer", Pending: int64(sent - done), Lag: lag},
+			},
+		})
+	}
+	p := openTab(t)
+	p.do(chromedp.EmulateViewport(1280, 500), chromedp.Navigate(servePage(t, page)))
+	if got := value[int](p, `document.querySelectorAll('svg[viewBox="0 0 180 40"] path').length`); got != 5 {
+		t.Errorf("%d plots of an hour, want 5", got)
+	}
+	if d := value[string](p, `document.querySelector('section[aria-labelledby=queues] path').getAttribute('d')`); strings.Count(d, "Z") != 2 {
+		t.Errorf("the time without looks is no gap: %s", d)
+	}
+	p.shoot("hour-1280")
+	p.prefers("dark")
+	p.do(chromedp.EmulateViewport(360, 800))
+	p.shoot("hour-dark-360")
 }
 
 // What is being marked, to be copied, stays as it is; a process that ends is said.
