@@ -97,7 +97,7 @@ func documentedCommands(text string) [][]string {
 	}
 	for _, block := range blocks {
 		switch block[1] {
-		case "", "sh", "yaml", "dockerfile":
+		case "", "sh", "console", "yaml", "dockerfile":
 		default:
 			continue
 		}
