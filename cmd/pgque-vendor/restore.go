@@ -70,7 +70,12 @@ func (o *restoreOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	return o.write(env, local.source, files)
+	// As in update: finished before the first word is printed.
+	written, err := o.write(files)
+	if err != nil {
+		return err
+	}
+	return o.report(env, "restored", local.source, written)
 }
 
 // readPinned reads the folder, whose SOURCE.json must be there and whole.
@@ -167,21 +172,17 @@ func isPinned(data []byte, f vendorfile.File) bool {
 	return int64(len(data)) == f.Size && hex.EncodeToString(sum[:]) == f.SHA256
 }
 
-func (o *restoreOptions) write(env *environment, src *vendorfile.Source, files map[string][]byte) (err error) {
+func (o *restoreOptions) write(files map[string][]byte) (written []string, err error) {
 	command := "pgque-vendor restore"
 	if o.force {
 		command += " --force"
 	}
 	staging, err := vendorfile.Begin(o.dir, command+dirFlag(o.dir))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, staging.Close()) }()
-	written, err := staging.Commit(files, nil)
-	if err != nil {
-		return err
-	}
-	return o.report(env, "restored", src, written)
+	return staging.Commit(files, nil)
 }
 
 func (o *restoreOptions) report(env *environment, action string, src *vendorfile.Source, written []string) error {

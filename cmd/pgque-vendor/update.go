@@ -92,7 +92,13 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 		summary.Action = "would-update"
 		return o.report(env, summary)
 	}
-	return o.write(ctx, env, up, tag)
+	// The folder is finished and unlocked before the first word is printed: a
+	// reader that has gone away ends this process.
+	summary, err := o.write(ctx, env, up, tag)
+	if err != nil {
+		return err
+	}
+	return o.report(env, summary)
 }
 
 // checkLocal makes every check that needs no network, before the first
@@ -140,33 +146,33 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 
 // write takes the folder's lock, looks at the folder again, since another run
 // may have changed it, and writes the tag's files.
-func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (err error) {
+func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (_ *updateSummary, err error) {
 	if o.goMarker {
 		if err := o.writeMarker(env); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	staging, err := vendorfile.Begin(o.dir, o.command(tag.Name))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, staging.Close()) }()
 	local, err := readLocal(o.dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.checkMoved(env, local.source, tag); err != nil {
-		return err
+		return nil, err
 	}
 	summary, new, err := o.prepare(ctx, up, local, tag)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := staging.Commit(new.files, new.source); err != nil {
-		return err
+		return nil, err
 	}
 	summary.Action = "updated"
-	return o.report(env, summary)
+	return summary, nil
 }
 
 func (o *updateOptions) writeMarker(env *environment) error {
