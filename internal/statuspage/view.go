@@ -23,7 +23,7 @@ type view struct {
 
 	State   string // in a few words
 	Mood    string // good, warning, critical or unknown
-	Time    time.Time
+	Time    time.Time // when it was seen
 	Trouble string
 	Span    span
 
@@ -55,7 +55,7 @@ func (p *Page) view() *view {
 	look := &p.look
 	v := &view{
 		Config: p.config, Style: template.CSS(pageCSS), Script: template.JS(pageJS),
-		Build: hash(p.config.Version + pageCSS + pageJS), Time: look.At.UTC(), Trouble: look.Trouble,
+		Build: hash(p.config.Version + pageCSS + pageJS), Time: look.Seen.UTC(), Trouble: look.Trouble,
 		Done: p.counts.list(), Span: spanOf(look.Seen.Sub(p.history.first)),
 	}
 	if p.database != "" {
