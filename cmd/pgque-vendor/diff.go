@@ -230,7 +230,7 @@ func (o *diffOptions) render(env *environment, out *bytes.Buffer, a, b side) (bo
 	case o.api:
 		changes := changedObjects(a.data[vendorfile.SQLName], b.data[vendorfile.SQLName])
 		for _, c := range changes {
-			fmt.Fprintln(out, printable(c.line()))
+			fmt.Fprintln(out, c.line())
 		}
 		return len(changes) == 0, nil
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/stega/pgque-vendor/internal/sqltext"
 )
@@ -14,6 +15,8 @@ type changedObject struct {
 	Name   string `json:"name"` // with the argument types of a function
 }
 
+// line is the object on one line. A quoted name can hold a line break; the rest
+// of it would look like a line of ours, or be a command to GitHub Actions.
 func (c changedObject) line() string {
 	mark := "~"
 	switch c.Change {
@@ -29,7 +32,7 @@ func (c changedObject) line() string {
 	if mark == "~" {
 		s += ": " + c.Change
 	}
-	return s
+	return printable(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(s))
 }
 
 func changedObjects(a, b []byte) []changedObject {

@@ -222,10 +222,10 @@ func countChanges(list []changedObject) string {
 }
 
 // markdown is the summary as the body of a pull request. Names come from
-// upstream, so they stand in code spans, where nothing is interpreted.
+// upstream: what could be markup stands in code, where nothing is interpreted.
 func (s *updateSummary) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## PgQue %s\n\n%s\n\n", s.To.Tag, s.heading())
+	fmt.Fprintf(&b, "## PgQue %s\n\n%s\n\n", plainOrCode(s.To.Tag), plainOrCode(s.heading()))
 	fmt.Fprintf(&b, "| file | before | after | lines |\n|---|---:|---:|---|\n")
 	for _, f := range s.Files {
 		lines := "same"
@@ -238,7 +238,7 @@ func (s *updateSummary) markdown() string {
 		fmt.Fprintf(&b, "\n**Attention: `%s` changed. Read it before you ship it.**\n", name)
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintf(&b, "\n- %s\n", n)
+		fmt.Fprintf(&b, "\n- %s\n", plainOrCode(n))
 	}
 	if len(s.Objects) > 0 {
 		fmt.Fprintf(&b, "\n<details><summary>Objects of the SQL: %s</summary>\n\n```diff\n", countChanges(s.Objects))
@@ -251,4 +251,26 @@ func (s *updateSummary) markdown() string {
 		fmt.Fprintf(&b, "\nAfter the merge a database gets it by `pgque-vendor bootstrap`.\n")
 	}
 	return b.String()
+}
+
+// plainOrCode leaves alone what Markdown can't take for anything but text.
+// Else the whole becomes code: GitHub knows no way to escape an @mention.
+func plainOrCode(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;()/+->'"
+	if strings.Trim(s, plain) == "" {
+		return s
+	}
+	return code(printable(s))
+}
+
+// code is text as a code span, fenced by more backticks than it has in a row.
+func code(s string) string {
+	fence := "`"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") {
+		s = " " + s + " "
+	}
+	return fence + s + fence
 }
