@@ -21,8 +21,8 @@ type view struct {
 	Build  string // changes when style, script or program do
 	Icon   template.URL
 
-	State   string // in a few words
-	Mood    string // good, warning, critical or unknown
+	State   string    // in a few words
+	Mood    string    // good, warning, critical or unknown
 	Time    time.Time // when it was seen
 	Trouble string
 	Span    span
