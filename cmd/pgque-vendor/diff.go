@@ -96,6 +96,9 @@ func (o *diffOptions) run(ctx context.Context, env *environment) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	if err := checkOutput("--output", o.output, o.dir); err != nil {
+		return err
+	}
 	src, err := readSourceIfAny(o.dir)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -53,6 +54,29 @@ func patchDir(dir string) string {
 		return filepath.Base(dir)
 	}
 	return filepath.ToSlash(dir)
+}
+
+// checkOutput refuses a file to be written that would replace a vendored one,
+// or that can't be written, before anything else is done.
+func checkOutput(flag, path, dir string) error {
+	if path == "" {
+		return nil
+	}
+	info, statErr := os.Stat(path)
+	for _, name := range append([]string{vendorfile.SourceName}, vendoredNames...) {
+		vendored := filepath.Join(dir, name)
+		same := filepath.Clean(path) == vendored
+		if there, err := os.Stat(vendored); err == nil && statErr == nil {
+			same = same || os.SameFile(info, there)
+		}
+		if same {
+			return fault.New(fault.Usage, "%s is %q, which is a vendored file", flag, path)
+		}
+	}
+	if folder, err := os.Stat(filepath.Dir(path)); err != nil || !folder.IsDir() {
+		return fault.New(fault.Usage, "write %q: there is no folder %q", path, filepath.Dir(path))
+	}
+	return nil
 }
 
 // sqlPathOr is where the SQL file lies upstream: --sql-path, else where the

@@ -64,6 +64,9 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	if err := checkOutput("--pr-body", o.prBody, o.dir); err != nil {
+		return err
+	}
 	local, err := o.checkLocal(env)
 	if err != nil {
 		return err
