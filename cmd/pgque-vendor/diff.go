@@ -104,7 +104,7 @@ func (o *diffOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if src == nil {
-		return errNothingVendored(o.dir)
+		return errNothingVendored(o.dir, o.upstream)
 	}
 	up, release, err := o.upstream.open(ctx, env, src)
 	if err != nil {
@@ -318,7 +318,7 @@ func (o *diffOptions) write(env *environment, data []byte) error {
 // is not taken for a comparison that did not happen.
 func (o *diffOptions) prove(env *environment, a, b side) {
 	if o.api && a.ids[vendorfile.SQLName] != b.ids[vendorfile.SQLName] {
-		env.sayf("no object of the SQL differs; its text does: pgque-vendor diff %s --stat%s", o.tag, dirFlag(o.dir))
+		env.sayf("no object of the SQL differs; its text does: pgque-vendor diff %s --stat%s%s", shellQuote(o.tag), o.upstream.again(), dirFlag(o.dir))
 		return
 	}
 	var bytes int64

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -27,9 +26,9 @@ func readSourceIfAny(dir string) (*vendorfile.Source, error) {
 	return src, err
 }
 
-func errNothingVendored(dir string) error {
+func errNothingVendored(dir string, up upstreamFlags) error {
 	return fault.New(fault.Usage, "nothing is vendored in %q: it has no SOURCE.json", dir).
-		Hint("pgque-vendor update --latest%s", dirFlag(dir)).
+		Hint("pgque-vendor update --latest%s%s", up.again(), dirFlag(dir)).
 		Hint("if it is elsewhere, name the folder with --dir")
 }
 
@@ -39,10 +38,7 @@ func dirFlag(dir string) string {
 	if dir == defaultDir {
 		return ""
 	}
-	if strings.ContainsAny(dir, " \t'\"\\$&;|<>*?()") {
-		return " --dir '" + strings.ReplaceAll(dir, "'", `'\''`) + "'"
-	}
-	return " --dir " + dir
+	return " --dir " + shellQuote(dir)
 }
 
 // patchDir is the folder as a patch's headers name it: relative, with slashes,

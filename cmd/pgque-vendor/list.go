@@ -67,7 +67,7 @@ func (o *listOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if o.check && src == nil {
-		return errNothingVendored(o.dir)
+		return errNothingVendored(o.dir, o.upstream)
 	}
 	up, release, err := o.upstream.open(ctx, env, src)
 	if err != nil {
@@ -94,7 +94,7 @@ func (o *listOptions) run(ctx context.Context, env *environment) error {
 	if err != nil || !o.check {
 		return err
 	}
-	return checkNewer(env, tags, src)
+	return o.checkNewer(env, tags, src)
 }
 
 func describeTags(tags []gitobject.Tag, src *vendorfile.Source) []listedTag {
@@ -201,7 +201,7 @@ func (o *listOptions) print(env *environment, doc listDocument) error {
 
 // checkNewer ends "list --check": with a finding when a newer stable release
 // than the vendored one is there.
-func checkNewer(env *environment, tags []gitobject.Tag, src *vendorfile.Source) error {
+func (o *listOptions) checkNewer(env *environment, tags []gitobject.Tag, src *vendorfile.Source) error {
 	latest, ok := gitobject.NewestStable(tags)
 	if !ok {
 		return fault.New(fault.Upstream, "%q has no tag that is a stable version", src.Repository)
@@ -211,6 +211,6 @@ func checkNewer(env *environment, tags []gitobject.Tag, src *vendorfile.Source) 
 		return nil
 	}
 	env.sayf("a newer stable release than %s is there: %s", src.Tag, latest.Name)
-	env.hintf("pgque-vendor update %s", latest.Name)
+	env.hintf("pgque-vendor update %s%s%s", shellQuote(latest.Name), o.upstream.again(), dirFlag(o.dir))
 	return errFinding
 }

@@ -58,8 +58,9 @@ func (l *localState) pins(repository string, tag gitobject.Tag, sqlPath string) 
 		l.source.Files[vendorfile.SQLName].Path == sqlPath
 }
 
-// refuseEdits refuses to overwrite what somebody changed by hand.
-func (l *localState) refuseEdits(command string, target map[string]vendorfile.File) error {
+// refuseEdits refuses to overwrite what somebody changed by hand. Command is
+// what was refused; diff and forced are the commands that the hints name.
+func (l *localState) refuseEdits(command, diff, forced string, target map[string]vendorfile.File) error {
 	edits := vendorfile.LocalEdits(l.report, target)
 	if len(edits) == 0 {
 		return nil
@@ -72,7 +73,8 @@ func (l *localState) refuseEdits(command string, target map[string]vendorfile.Fi
 		}
 		err.Text += "\n  " + name + ": " + f.Message
 	}
-	return err.
-		Hint("see them: pgque-vendor diff%s", dirFlag(l.report.Dir)).
-		Hint("to go on all the same: pgque-vendor %s --force%s", command, dirFlag(l.report.Dir))
+	if l.source != nil { // without it there is nothing to compare with
+		err.Hint("see them: %s", diff)
+	}
+	return err.Hint("to go on all the same: %s", forced)
 }

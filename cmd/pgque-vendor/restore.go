@@ -87,7 +87,7 @@ func (o *restoreOptions) readPinned() (*localState, error) {
 	case local.source != nil:
 		return local, nil
 	case errors.Is(local.report.SourceErr, fs.ErrNotExist):
-		return nil, errNothingVendored(o.dir)
+		return nil, errNothingVendored(o.dir, o.upstream)
 	}
 	return nil, local.report.SourceErr
 }
@@ -106,7 +106,8 @@ func (o *restoreOptions) wanted(local *localState) ([]string, error) {
 		}
 	}
 	if len(differ) > 0 && !o.force {
-		return nil, local.refuseEdits("restore", nil)
+		diff := "pgque-vendor diff" + o.upstream.again() + dirFlag(o.dir)
+		return nil, local.refuseEdits("restore", diff, o.command(true), nil)
 	}
 	wanted = append(wanted, differ...)
 	slices.Sort(wanted)
@@ -173,16 +174,22 @@ func isPinned(data []byte, f vendorfile.File) bool {
 }
 
 func (o *restoreOptions) write(files map[string][]byte) (written []string, err error) {
-	command := "pgque-vendor restore"
-	if o.force {
-		command += " --force"
-	}
-	staging, err := vendorfile.Begin(o.dir, command+dirFlag(o.dir))
+	staging, err := vendorfile.Begin(o.dir, o.command(o.force))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, staging.Close()) }()
 	return staging.Commit(files, nil)
+}
+
+// command is this command once more, for a hint, and for the folder when this
+// run dies.
+func (o *restoreOptions) command(force bool) string {
+	command := "pgque-vendor restore"
+	if force {
+		command += " --force"
+	}
+	return command + o.upstream.again() + dirFlag(o.dir)
 }
 
 func (o *restoreOptions) report(env *environment, action string, src *vendorfile.Source, written []string) error {

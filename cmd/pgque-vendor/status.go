@@ -109,7 +109,7 @@ func (o *statusOptions) writeSBOM(env *environment) error {
 		return err
 	}
 	if src == nil {
-		return errNothingVendored(o.dir)
+		return errNothingVendored(o.dir, o.upstream)
 	}
 	doc, err := billOfMaterials(o.sbom, src, env.now())
 	if err != nil {
@@ -177,7 +177,8 @@ func (o *statusOptions) askUpstream(ctx context.Context, env *environment, src *
 	}
 	if newest, ok := gitobject.NewestStable(tags); ok && gitobject.Newer(newest.Name, src.Tag) {
 		doc.Upstream.Newer = newest.Name
-		doc.Notes = append(doc.Notes, fmt.Sprintf("a newer stable release is there: %s; to take it: pgque-vendor update %s%s", newest.Name, newest.Name, dirFlag(o.dir)))
+		doc.Notes = append(doc.Notes, fmt.Sprintf("a newer stable release is there: %s; to take it: pgque-vendor update %s%s%s",
+			newest.Name, shellQuote(newest.Name), o.upstream.again(), dirFlag(o.dir)))
 	}
 	return nil
 }

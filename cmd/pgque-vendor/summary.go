@@ -147,7 +147,7 @@ func (s *updateSummary) note(local *localState, t *target, src *vendorfile.Sourc
 
 // next says what to do with the change.
 func (s *updateSummary) next(dir string) {
-	s.Next = append(s.Next, "review it: git diff -- "+s.Dir, "commit it: git add "+s.Dir+" && git commit")
+	s.Next = append(s.Next, "review it: git diff -- "+shellQuote(dir), "commit it: git add "+shellQuote(dir)+" && git commit")
 	if !s.SameSQL {
 		s.Next = append(s.Next, "a database gets it by: pgque-vendor bootstrap"+dirFlag(dir))
 	}

@@ -140,7 +140,8 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 	}
 	source := target.source(o.upstream.repository(local.source), repositoryID(up, local.source), files)
 	if !o.force {
-		if err := local.refuseEdits("update "+tag.Name, source.Files); err != nil {
+		diff := "pgque-vendor diff" + o.upstream.again() + dirFlag(o.dir)
+		if err := local.refuseEdits("update "+tag.Name, diff, o.command(tag.Name, "force"), source.Files); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -155,7 +156,7 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 			return nil, err
 		}
 	}
-	staging, err := vendorfile.Begin(o.dir, o.command(tag.Name))
+	staging, err := vendorfile.Begin(o.dir, o.command(tag.Name, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -186,22 +187,21 @@ func (o *updateOptions) writeMarker(env *environment) error {
 	return err
 }
 
-// command is what repairs the folder when this run dies.
-func (o *updateOptions) command(tag string) string {
-	command := "pgque-vendor update " + tag
+// command is this command once more, for a hint; also lifts one more
+// protection, if it is not "". It is also what repairs the folder when this run
+// dies, so it has all that this run needed.
+func (o *updateOptions) command(tag, also string) string {
+	command := "pgque-vendor update " + shellQuote(tag)
 	if o.sqlPath != "" {
-		command += " --sql-path " + o.sqlPath
+		command += " --sql-path " + shellQuote(o.sqlPath)
 	}
-	if o.upstream.repo != "" {
-		command += " --repo " + o.upstream.repo
-	}
-	if o.upstream.from != "" {
-		command += " --from " + o.upstream.from
-	}
-	if o.force {
+	if o.force || also == "force" {
 		command += " --force"
 	}
-	return command + dirFlag(o.dir)
+	if o.acceptMovedTag || also == "accept-moved-tag" {
+		command += " --accept-moved-tag"
+	}
+	return command + o.upstream.again() + dirFlag(o.dir)
 }
 
 func (o *updateOptions) validate() error {
@@ -227,12 +227,12 @@ func (o *updateOptions) resolve(ctx context.Context, up upstream) (gitobject.Tag
 	newest, ok := gitobject.NewestStable(tags)
 	if !ok {
 		return gitobject.Tag{}, fault.New(fault.Upstream, "upstream has no tag that is a stable version").
-			Hint("pgque-vendor list")
+			Hint("pgque-vendor list%s%s", o.upstream.again(), dirFlag(o.dir))
 	}
 	if !o.latest {
 		return gitobject.Tag{}, fault.New(fault.Usage, "update needs a tag; the newest stable one is %s", newest.Name).
-			Hint("pgque-vendor update %s%s", newest.Name, dirFlag(o.dir)).
-			Hint("pgque-vendor list")
+			Hint("%s", o.command(newest.Name, "")).
+			Hint("pgque-vendor list%s%s", o.upstream.again(), dirFlag(o.dir))
 	}
 	return up.ResolveTag(ctx, newest.Name)
 }
@@ -250,7 +250,7 @@ func (o *updateOptions) checkMoved(env *environment, src *vendorfile.Source, tag
 	}
 	return fault.New(fault.Integrity, "tag %q moved %s -> %s", tag.Name, src.Commit, tag.Commit).
 		Hint("see what changed: %s", link).
-		Hint("to take it: pgque-vendor update %s --accept-moved-tag%s", tag.Name, dirFlag(o.dir))
+		Hint("to take it: %s", o.command(tag.Name, "accept-moved-tag"))
 }
 
 func (o *updateOptions) report(env *environment, s *updateSummary) error {

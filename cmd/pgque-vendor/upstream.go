@@ -70,6 +70,17 @@ func (f *upstreamFlags) repository(src *vendorfile.Source) string {
 	return defaultRepository
 }
 
+// again are the flags that a hint's command needs to ask the same upstream.
+func (f *upstreamFlags) again() string {
+	s := ""
+	for _, flag := range []struct{ name, value string }{{"repo", f.repo}, {"api-url", f.apiURL}, {"from", f.from}} {
+		if flag.value != "" {
+			s += " --" + flag.name + " " + shellQuote(flag.value)
+		}
+	}
+	return s
+}
+
 // open returns the source that the flags name, and what releases it. src is
 // what is vendored, or nil.
 func (f *upstreamFlags) open(ctx context.Context, env *environment, src *vendorfile.Source) (upstream, func(), error) {
@@ -210,7 +221,7 @@ func thousands(n int64) string {
 // another one.
 func compareLink(f upstreamFlags, src *vendorfile.Source, commit string) string {
 	if f.from != "" {
-		return fmt.Sprintf("git -C %s diff %s %s", f.from, src.Commit, commit)
+		return fmt.Sprintf("git -C %s diff %s %s", shellQuote(f.from), src.Commit, commit)
 	}
 	return fmt.Sprintf("%s/%s/compare/%s...%s", f.web, src.Repository, src.Commit, commit)
 }

@@ -158,7 +158,7 @@ func (r *Report) checkSource(root *os.Root, entries map[string]fs.DirEntry) {
 		r.find(string(Unreadable), SourceName, "can't be read: "+causeOf(err), "chmod u+r "+shellWord(r.path(SourceName)))
 		return
 	}
-	r.Source, r.SourceErr = Parse(data)
+	r.Source, r.SourceErr = parseIn(r.Dir, data)
 	if r.SourceErr == nil {
 		return
 	}

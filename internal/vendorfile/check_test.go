@@ -266,7 +266,7 @@ func TestCheckSource(t *testing.T) {
 		{"conflict", func(t *testing.T, dir string) {
 			data, _ := os.ReadFile(filepath.Join(dir, SourceName))
 			put(t, dir, SourceName, "<<<<<<< a\n"+string(data)+"=======\n>>>>>>> b\n")
-		}, "bad-source(SOURCE.json)", "pgque-vendor update v0.1.0 --force", nil},
+		}, "bad-source(SOURCE.json)", "pgque-vendor update v0.1.0 --force --dir DIR", nil},
 		{"symlink", func(t *testing.T, dir string) {
 			if err := os.Rename(filepath.Join(dir, SourceName), filepath.Join(dir, "..", SourceName)); err != nil {
 				t.Fatal(err)

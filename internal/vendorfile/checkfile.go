@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/stega/pgque-vendor/internal/fault"
 )
@@ -210,7 +211,21 @@ func ReadSource(dir string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(data)
+	return parseIn(dir, data)
+}
+
+// parseIn is Parse for the SOURCE.json of a folder, which its hints then name.
+func parseIn(dir string, data []byte) (*Source, error) {
+	src, err := Parse(data)
+	var f *fault.Error
+	if errors.As(err, &f) {
+		for i, hint := range f.Hints {
+			if arguments, ok := strings.CutPrefix(hint, "pgque-vendor "); ok {
+				f.Hints[i] = commandFor(dir, arguments)
+			}
+		}
+	}
+	return src, err
 }
 
 // ReadFile reads a file of the folder as it is, not through a symlink, and not
@@ -243,7 +258,7 @@ func ReadVerified(dir, name string) (*Source, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	src, err := Parse(raw)
+	src, err := parseIn(dir, raw)
 	if err != nil {
 		return nil, nil, err
 	}
