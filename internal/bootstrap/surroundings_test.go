@@ -75,6 +75,8 @@ func TestSettingsOfTheLogin(t *testing.T) {
 			"default_tablespace = 'pg_default'",
 			"row_security = off",
 			"plpgsql.extra_errors = 'all'",
+			"quote_all_identifiers = on",
+			"datestyle = 'SQL, DMY'",
 			"default_transaction_read_only = on", // the last: it binds the connections that set these, too
 		} {
 			db.Exec(t, fmt.Sprintf(`alter database "%s" set %s`, db.Name, setting))
