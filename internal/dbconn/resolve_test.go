@@ -92,16 +92,16 @@ func TestWhichSourceWins(t *testing.T) {
 			t.Errorf("%v, %v", s, err)
 		}
 	})
-	t.Run("nothing is sent at start-up that was not asked for", func(t *testing.T) {
+	t.Run("nothing is sent at start-up that a pooler does not know", func(t *testing.T) {
 		s, err := Resolve(input(map[string]string{"DATABASE_URL": "postgres://u@h/d?pool_max_conns=7"}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if params := s.Config().RuntimeParams; len(params) != 1 || params["application_name"] != "pgque-vendor" {
+		if params := s.Config().RuntimeParams; len(params) != 3 || params["application_name"] != "pgque-vendor" || params["client_encoding"] != "UTF8" || params["datestyle"] != "ISO" {
 			t.Errorf("%v", params)
 		}
 		pool, err := s.PoolConfig()
-		if err != nil || pool.MaxConns != 7 || len(pool.ConnConfig.RuntimeParams) != 1 {
+		if err != nil || pool.MaxConns != 7 || len(pool.ConnConfig.RuntimeParams) != 3 {
 			t.Errorf("%v, %v", pool, err)
 		}
 	})

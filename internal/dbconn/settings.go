@@ -126,9 +126,11 @@ func (s *Settings) checkParsed() error {
 	return nil
 }
 
-// prepare makes the configuration one that works through a pooler: no
-// statement is prepared under a name, and no setting is sent at start-up that
-// the user did not ask for.
+// prepare makes the configuration one that works through a pooler: no statement
+// is prepared under a name, and no setting is sent at start-up that the user did
+// not ask for, but for the three that every pooler keeps for each of its clients.
+// The encoding and the dates' style have to be right: with a login's own, text
+// would be garbled without an error, and 1 February become 2 January.
 func (s *Settings) prepare(in Input) {
 	s.config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	s.config.StatementCacheCapacity = 0
@@ -145,6 +147,8 @@ func (s *Settings) prepare(in Input) {
 		}
 		s.config.RuntimeParams["application_name"] = name
 	}
+	s.config.RuntimeParams["client_encoding"] = "UTF8"
+	s.config.RuntimeParams["datestyle"] = "ISO"
 	if s.config.ConnectTimeout == 0 {
 		s.config.ConnectTimeout = 10 * time.Second
 	}

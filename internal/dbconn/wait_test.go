@@ -261,3 +261,29 @@ func TestStartupParameterThroughPgBouncer(t *testing.T) {
 	_, err = settingsFor(t, change(t, bouncer, func(u *url.URL) { u.RawQuery += "&options=-c%20statement_timeout%3D1" })).Connect(t.Context())
 	checkFailure(t, err, "unsupported startup parameter", "ignore_startup_parameters")
 }
+
+// Settings of the login must not garble text, nor turn a month into a day, directly
+// and behind a pooler (B016).
+func TestTextOfTheConnection(t *testing.T) {
+	db := pgtest.Database(t)
+	role := db.Role(t)
+	db.Exec(t, fmt.Sprintf(`alter role "%[1]s" set client_encoding = 'LATIN1'; alter role "%[1]s" set datestyle = 'SQL, DMY'`, role))
+	for name, connString := range map[string]string{
+		"directly": db.URLAs(role),
+		"pooler":   pgtest.BouncerURL(t, pgtest.Bouncer(t, db, "transaction"), db, role),
+	} {
+		conn, err := settingsFor(t, connString).Connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		var characters int
+		var day string
+		if err := conn.QueryRow(t.Context(), "select length($1::text), '2026-02-01'::date::text", "aé€").Scan(&characters, &day); err != nil {
+			t.Fatal(err)
+		}
+		if characters != 3 || day != "2026-02-01" {
+			t.Errorf("%s: the server got %d characters and says %q", name, characters, day)
+		}
+	}
+}
