@@ -70,6 +70,7 @@ func (r *run) handle(b *batch) (*ending, error) {
 		} else {
 			err = h.all(records)
 		}
+		r.overdue = r.overdue || errors.Is(context.Cause(r.work), ErrGraceExceeded)
 		if err != nil {
 			return nil, r.interrupted(err)
 		}

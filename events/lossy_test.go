@@ -14,6 +14,8 @@ import (
 // lossy is a network that can lose the answer to a statement: the server has done
 // it, the client learns only that the connection is gone.
 type lossy struct {
+	late bool // the answer is not lost but never comes
+
 	mu   sync.Mutex
 	lose func(sent []byte) bool // asked of everything that is sent
 }
@@ -76,11 +78,18 @@ var errLost = errors.New("the answer was lost")
 
 func (c *lossyConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p) // so the server has done it
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lost {
+	for c.isLost() && c.net.late && err == nil {
+		n, err = c.Conn.Read(p)
+	}
+	if c.isLost() && !c.net.late {
 		_ = c.Conn.Close()
 		return 0, errLost
 	}
 	return n, err
+}
+
+func (c *lossyConn) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }

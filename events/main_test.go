@@ -17,6 +17,9 @@ import (
 // TestMain can be a consumer process instead of a test run: it prints what it
 // handles, so that a test can kill or stop it.
 func TestMain(m *testing.M) {
+	if url := os.Getenv("EVENTS_TEST_WORKER"); url != "" {
+		work(url)
+	}
 	if url := os.Getenv("EVENTS_TEST_CONSUMER"); url != "" {
 		pool, err := pgxpool.New(context.Background(), url)
 		if err == nil {
@@ -39,6 +42,20 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.skip", "^Example")
 	}
 	os.Exit(m.Run())
+}
+
+// work handles events until it is killed.
+func work(url string) {
+	pool, err := pgxpool.New(context.Background(), url)
+	if err == nil {
+		err = handler(pool, events.ConsumerConfig{Workers: 2, Poll: 50 * time.Millisecond}, func(_ context.Context, e *events.Event) error {
+			time.Sleep(time.Millisecond)
+			fmt.Println(string(e.Payload))
+			return nil
+		}).Run(context.Background())
+	}
+	fmt.Println("ended", err)
+	os.Exit(1)
 }
 
 // serverAtHand reports whether pgtest finds a PostgreSQL.

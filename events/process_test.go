@@ -5,9 +5,12 @@ package events_test
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,10 +24,10 @@ type process struct {
 	lines chan string
 }
 
-func startProcess(t *testing.T, url string) *process {
+func startProcess(t *testing.T, env string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0]), lines: make(chan string, 100)}
-	p.cmd.Env = append(os.Environ(), "EVENTS_TEST_CONSUMER="+url)
+	p.cmd.Env = append(os.Environ(), env)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +68,7 @@ func TestProcesses(t *testing.T) {
 			db, pool := setUp(t, newest(t))
 			publish(t, pool, 3)
 			eventstest.Tick(t, pool, queue)
-			p := startProcess(t, db.URL)
+			p := startProcess(t, "EVENTS_TEST_CONSUMER="+db.URL)
 			if line := p.next(t, 20*time.Second); line != "handling 1" {
 				t.Fatal(line)
 			}
@@ -101,4 +104,65 @@ func TestProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rotation every second under load, with a consumer that is killed again and again:
+// every event is handled, none dies of the kills, and the tables do rotate.
+func TestKilledUnderRotation(t *testing.T) {
+	t.Parallel()
+	db, pool := setUp(t, newest(t))
+	runTicker(t, pool)
+	var seen tally
+	var readers sync.WaitGroup
+	begin := func() *process {
+		p := startProcess(t, "EVENTS_TEST_WORKER="+db.URL)
+		readers.Go(func() {
+			for line := range p.lines {
+				seen.add(&events.Event{Payload: []byte(line)})
+			}
+		})
+		return p
+	}
+	p, sent := begin(), 0
+	tables := map[int]bool{} // that were the current one
+	killAt, rotateAt := time.Now().Add(700*time.Millisecond), time.Now()
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		es := make([]events.Event, 10)
+		for i := range es {
+			sent++
+			es[i] = events.Event{Type: "t", Payload: fmt.Append(nil, sent)}
+		}
+		if _, err := events.SendBatch(t.Context(), pool, queue, es); err != nil {
+			t.Fatal(err)
+		}
+		if now := time.Now(); now.After(killAt) {
+			_ = p.cmd.Process.Kill()
+			p, killAt = begin(), now.Add(time.Duration(300+rand.IntN(600))*time.Millisecond)
+		}
+		if now := time.Now(); now.After(rotateAt) {
+			db.Exec(t, "update pgque.queue set queue_switch_time = now() - interval '1 day'")
+			db.Exec(t, "select pgque.maint_rotate_tables_step1('q')")
+			db.Exec(t, "select pgque.maint_rotate_tables_step2()")
+			tables[value[int](t, pool, "select queue_cur_table from pgque.queue")] = true
+			rotateAt = now.Add(time.Second)
+		}
+	}
+	until(t, 60*time.Second, "all handled", func() bool {
+		// A killed process's booking is due in an hour.
+		if _, err := pool.Exec(t.Context(), "update pgque.retry_queue set ev_retry_after = now() where ev_retry_after > now() + interval '30 min' and not exists (select from pgque.subscription where sub_batch is not null)"); err != nil {
+			t.Fatal(err)
+		}
+		distinct, _ := seen.count()
+		return distinct == sent
+	})
+	_ = p.cmd.Process.Kill()
+	readers.Wait()
+	if n := value[int](t, pool, dead); n != 0 {
+		t.Errorf("%d dead letters", n)
+	}
+	if len(tables) < 2 {
+		t.Error("the tables did not rotate")
+	}
+	_, total := seen.count()
+	t.Logf("%d events were handled %d times", sent, total)
 }

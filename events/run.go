@@ -50,6 +50,7 @@ type run struct {
 	shared   bool    // ownBatch is from before the lease was lost: others may have had it since
 	guarded  int64   // the batch that runs under the crash guard, until it is settled
 	booked   []int64 // events of it whose bookings are ours, and whose handlers do not run
+	overdue  bool    // a handler was still running when the grace was over
 	single   bool    // Step: errors are returned, not waited out
 }
 
@@ -144,9 +145,11 @@ func (r *run) loop() error {
 	return r.ending()
 }
 
-// ending is what Run returns once it was asked to stop.
+// ending is what Run returns once it was asked to stop. A settling that outlasts
+// the grace, after handlers that did not, is none of the caller's business.
 func (r *run) ending() error {
-	if err := context.Cause(r.work); errors.Is(err, ErrAborted) || errors.Is(err, ErrGraceExceeded) {
+	err := context.Cause(r.work)
+	if errors.Is(err, ErrAborted) || errors.Is(err, ErrGraceExceeded) && r.overdue {
 		return err
 	}
 	return nil
