@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -283,7 +284,7 @@ func statLine(name string, s linediff.Stat) string {
 }
 
 func (o *diffOptions) describe(a, b side) diffDocument {
-	doc := diffDocument{Schema: 1, Dir: patchDir(o.dir), From: a.label, To: b.label, Identical: true, Files: []diffedFile{}, Objects: []changedObject{}}
+	doc := diffDocument{Schema: 1, Dir: filepath.ToSlash(o.dir), From: a.label, To: b.label, Identical: true, Files: []diffedFile{}, Objects: []changedObject{}}
 	for _, name := range vendoredNames {
 		fa, fb := o.file(a, name), o.file(b, name)
 		stat := linediff.Count(fa, fb)

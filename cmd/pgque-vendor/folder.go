@@ -14,7 +14,23 @@ import (
 const defaultDir = "vendor/pgque"
 
 func registerDir(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "dir", defaultDir, "the vendored `FOLDER`, relative to the working directory")
+	*dir = defaultDir
+	cmd.Flags().Var((*folderValue)(dir), "dir", "the vendored `FOLDER`, relative to the working directory")
+}
+
+// folderValue is a folder's path in its shortest form: the system and Go read
+// "link/../x" as two different folders.
+type folderValue string
+
+func (f *folderValue) String() string { return string(*f) }
+func (f *folderValue) Type() string   { return "string" }
+
+func (f *folderValue) Set(path string) error {
+	if path == "" {
+		return errors.New("it is empty")
+	}
+	*f = folderValue(filepath.Clean(path))
+	return nil
 }
 
 // readSourceIfAny reads the folder's SOURCE.json; nil when there is none.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -135,7 +136,7 @@ func (o *restoreOptions) fetch(ctx context.Context, env *environment, src *vendo
 		pinned, id := src.Files[name], target.entries[name].ID
 		if string(id) != pinned.GitBlob {
 			return nil, fault.New(fault.Integrity, "commit %s has another %q than SOURCE.json pins: blob %s, not %s", src.Commit, pinned.Path, id, pinned.GitBlob).
-				Hint("SOURCE.json was changed by hand: git log -p -- %s/SOURCE.json", patchDir(o.dir))
+				Hint("SOURCE.json was changed by hand: git log -p -- %s", shellQuote(filepath.ToSlash(o.dir)+"/SOURCE.json"))
 		}
 		data, err := up.Blob(ctx, id, vendorfile.SizeLimit(name))
 		if err != nil {
@@ -197,7 +198,7 @@ func (o *restoreOptions) report(env *environment, action string, src *vendorfile
 		return writeJSON(env.stdout, restoreDocument{
 			Schema:   1,
 			Action:   action,
-			Dir:      patchDir(o.dir),
+			Dir:      filepath.ToSlash(o.dir),
 			Tag:      src.Tag,
 			Commit:   src.Commit,
 			Restored: append([]string{}, written...),

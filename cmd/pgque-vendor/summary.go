@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/gitobject"
@@ -46,7 +47,7 @@ type changedFile struct {
 func summarize(dir string, local *localState, t *target, src *vendorfile.Source, files map[string][]byte) *updateSummary {
 	s := &updateSummary{
 		Schema:     1,
-		Dir:        patchDir(dir),
+		Dir:        filepath.ToSlash(dir),
 		Repository: src.Repository,
 		To:         revision{src.Tag, src.Commit},
 		SQLVersion: src.SQLVersion,
@@ -81,7 +82,7 @@ func unchangedSummary(dir string, src *vendorfile.Source) *updateSummary {
 	s := &updateSummary{
 		Schema:     1,
 		Action:     "unchanged",
-		Dir:        patchDir(dir),
+		Dir:        filepath.ToSlash(dir),
 		Repository: src.Repository,
 		From:       &revision{src.Tag, src.Commit},
 		To:         revision{src.Tag, src.Commit},
