@@ -97,7 +97,7 @@ func (s *Staging) lock() error {
 			return fault.New(fault.Usage, "lock %q: %w", path, unwrapPath(err))
 		case !locked:
 			l.Close()
-			return fault.New(fault.Usage, "another run holds the lock of %q%s", s.dir, readOwner(s.disk.root).suffix()).
+			return fault.New(fault.Usage, "another run holds the lock of %q%s", s.dir, s.holder().suffix()).
 				Hint("wait until it has ended, then run the command again")
 		}
 		if err := s.disk.before("locked", lockName); err != nil {
@@ -113,6 +113,20 @@ func (s *Staging) lock() error {
 		l.Close()
 	}
 	return fault.New(fault.Usage, "lock %q: other runs come and go too fast", path)
+}
+
+// holder reads who holds the lock. That run signs right after it has locked, so
+// a missing signature is worth a second's wait.
+func (s *Staging) holder() owner {
+	o := readOwner(s.disk.root)
+	for range 50 {
+		if o.PID != 0 {
+			break
+		}
+		s.disk.sleep(20 * time.Millisecond)
+		o = readOwner(s.disk.root)
+	}
+	return o
 }
 
 // makeStaging makes the staging folder, or takes over one that was left.

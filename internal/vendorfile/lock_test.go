@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stega/pgque-vendor/internal/fault"
 )
@@ -52,6 +53,39 @@ func TestLock(t *testing.T) {
 		}
 		again.Close()
 	}
+}
+
+// The other run may have locked and not yet signed: its name is waited for.
+func TestLockNotYetSigned(t *testing.T) {
+	t.Parallel()
+	dir := vendored(t, "v0.1.0", contents("0.1.0"))
+	locked, sign, signed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	slow := realSeams()
+	slow.before = func(step, name string) error {
+		if step == "create" && name == ownerName+".new" {
+			close(locked)
+			<-sign
+		}
+		return nil
+	}
+	go func() {
+		defer close(signed)
+		first, err := begin(dir, "pgque-vendor update v0.2.0", slow)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { first.Close() })
+	}()
+	<-locked
+	var once sync.Once
+	waiting := realSeams()
+	waiting.sleep = func(time.Duration) { once.Do(func() { close(sign); <-signed }) }
+	_, err := begin(dir, "pgque-vendor update v0.3.0", waiting)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d on ", os.Getpid())) {
+		t.Errorf("got %v", err)
+	}
+	once.Do(func() { close(sign); <-signed })
 }
 
 // A lock that nobody holds any more is taken over, whatever was left.
