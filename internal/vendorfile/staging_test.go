@@ -296,7 +296,9 @@ func TestBeginRefusesSymlinks(t *testing.T) {
 	if _, err := Begin(dir, "x"); !fault.Is(err, fault.Policy) {
 		t.Errorf("staging: %v", err)
 	}
-	os.Remove(staging)
+	if err := os.Remove(staging); err != nil {
+		t.Errorf("what was refused was removed: %v", err)
+	}
 	put(t, staging, "x", "x")
 	if err := os.Symlink(filepath.Join(elsewhere, "made"), filepath.Join(staging, "lock")); err != nil {
 		t.Fatal(err)
