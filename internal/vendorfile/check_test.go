@@ -384,6 +384,23 @@ func TestCheckReadOnly(t *testing.T) {
 	}
 }
 
+// B036: a symlink is named, also where only its text would count.
+func TestCheckAttributesSymlink(t *testing.T) {
+	t.Parallel()
+	dir := vendored(t, "v0.1.0", contents("0.1.0"))
+	path := filepath.Join(dir, attributesName)
+	if err := os.Rename(path, filepath.Join(dir, "..", attributesName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../"+attributesName, path); err != nil {
+		t.Skip("no symlinks here: ", err)
+	}
+	r := mustCheck(t, dir)
+	if got := summary(r); got != "LICENSE=ok NOTICE=ok pgque.sql=ok not-regular(.gitattributes)" || r.Clean() {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestCheckNotes(t *testing.T) {
 	t.Parallel()
 	files := contents("0.1.0")
