@@ -280,6 +280,11 @@ func (r *Report) noteAttributes(root *os.Root, entries map[string]fs.DirEntry) {
 		return
 	}
 	data, err := readRegular(root, attributesName, sourceLimit)
+	var irregular *notRegularError
+	if errors.As(err, &irregular) {
+		r.findIrregular(attributesName, irregular.mode, r.command("restore"))
+		return
+	}
 	if err != nil || !turnsTextOff(string(data)) {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s has no line \"* -text\": with core.autocrlf git changes the files' line endings", r.path(attributesName)))
 	}

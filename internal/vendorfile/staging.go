@@ -203,7 +203,9 @@ func (s *Staging) Close() error {
 	}
 	defer s.disk.root.Close()
 	if s.held == nil {
-		_ = s.disk.root.Remove(stagingName) // only an empty one goes: not another run's
+		if info, err := s.disk.root.Lstat(stagingName); err == nil && info.IsDir() {
+			_ = s.disk.root.Remove(stagingName) // only an empty one goes: not another run's
+		}
 		return nil
 	}
 	sweep := !s.broken && (s.whole || !s.found)
