@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -26,7 +27,12 @@ func run(args []string, env *environment) int {
 	defer stop()
 	root := newRootCommand(env)
 	root.SetArgs(args)
+	help := &keptError{w: env.stdout}
+	root.SetOut(help)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = help.err
+	}
 	if brokenPipe(err) {
 		return 0 // the reader has seen enough, as in "list | head"
 	}
@@ -55,6 +61,20 @@ func notifyContext(parent context.Context) (context.Context, func()) {
 		close(signals)
 		cancel(nil)
 	}
+}
+
+// keptError keeps the first error of a writer: cobra drops those of its help.
+type keptError struct {
+	w   io.Writer
+	err error
+}
+
+func (k *keptError) Write(p []byte) (int, error) {
+	n, err := k.w.Write(p)
+	if k.err == nil {
+		k.err = err
+	}
+	return n, err
 }
 
 func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
@@ -93,7 +113,6 @@ have none and must be typed.
 		},
 	}
 	root.SetIn(env.stdin)
-	root.SetOut(env.stdout)
 	root.SetErr(env.stderr)
 	root.SetVersionTemplate("pgque-vendor {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -133,13 +152,30 @@ var mustBeTyped = map[string]bool{
 	"yes": true, "go-marker": true, "help": true, "version": true,
 }
 
+// rivals are flags that exclude each other. A variable of one says nothing
+// where another was typed.
+var rivals = [][]string{{"from", "api-url"}, {"json", "format"}, {"json", "stat", "name-only", "api"}}
+
+func rivalTyped(flags *pflag.FlagSet, name string) bool {
+	for _, group := range rivals {
+		for _, other := range group {
+			if slices.Contains(group, name) && other != name && flags.Changed(other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // flagsFromEnvironment gives each flag that was not typed the value of its
 // environment variable. An empty variable is as good as none; a repeatable
 // flag takes one value a line.
 func flagsFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var failure error
+	overruled := map[string]bool{} // looked up before the first variable is taken
+	flags.VisitAll(func(f *pflag.Flag) { overruled[f.Name] = rivalTyped(flags, f.Name) })
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || mustBeTyped[f.Name] || failure != nil {
+		if f.Changed || mustBeTyped[f.Name] || overruled[f.Name] || failure != nil {
 			return
 		}
 		name := "PGQUE_VENDOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
