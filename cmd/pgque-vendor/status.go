@@ -82,9 +82,11 @@ func (o *statusOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	doc := describeStatus(report)
+	var unasked error
 	if o.ask && report.Source != nil {
-		if err := o.askUpstream(ctx, env, report.Source, doc); err != nil {
-			return err
+		unasked = o.askUpstream(ctx, env, report.Source, doc)
+		if unasked != nil && doc.Clean {
+			return unasked
 		}
 	}
 	switch format {
@@ -95,10 +97,15 @@ func (o *statusOptions) run(ctx context.Context, env *environment) error {
 	default:
 		err = printStatus(env.stdout, doc)
 	}
-	if err == nil && !doc.Clean {
-		err = errFinding
+	switch {
+	case err != nil:
+		return err
+	case unasked != nil:
+		return unasked // after what was found here
+	case !doc.Clean:
+		return errFinding
 	}
-	return err
+	return nil
 }
 
 // writeSBOM describes what SOURCE.json pins. The files are not looked at: that
@@ -253,7 +260,7 @@ func printAnnotations(env *environment, doc *statusDocument) error {
 func writeAnnotation(b *strings.Builder, level, file, title, message string) {
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	fmt.Fprintf(b, "::%s file=%s,title=%s::%s\n", level, property.Replace(file), property.Replace("pgque-vendor: "+title), data.Replace(message))
+	fmt.Fprintf(b, "::%s file=%s,title=%s::%s\n", level, property.Replace(printable(file)), property.Replace("pgque-vendor: "+title), data.Replace(printable(message)))
 }
 
 // annotationPath names a file as GitHub does: from the root of the checkout,
