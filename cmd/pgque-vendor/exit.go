@@ -77,6 +77,11 @@ func printError(w io.Writer, err error) {
 	}
 }
 
+// oneLine is printable for a name, which must not look like several lines.
+func oneLine(s string) string {
+	return printable(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(s))
+}
+
 // printable keeps what a remote or a file says from steering the terminal:
 // control characters other than newline and tab, and those that turn the
 // direction of writing, are shown escaped.

@@ -71,7 +71,7 @@ func (l *localState) refuseEdits(command, diff, forced string, target map[string
 		if name == "" {
 			name = l.report.Dir
 		}
-		err.Text += "\n  " + name + ": " + f.Message
+		err.Text += "\n  " + oneLine(name) + ": " + f.Message
 	}
 	if l.source != nil { // without it there is nothing to compare with
 		err.Hint("see them: %s", diff)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/stega/pgque-vendor/internal/sqltext"
 )
@@ -32,7 +31,7 @@ func (c changedObject) line() string {
 	if mark == "~" {
 		s += ": " + c.Change
 	}
-	return printable(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(s))
+	return oneLine(s)
 }
 
 func changedObjects(a, b []byte) []changedObject {

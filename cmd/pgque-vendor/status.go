@@ -200,9 +200,9 @@ func printStatus(w io.Writer, doc *statusDocument) error {
 		if name == "" {
 			name = doc.Dir
 		}
-		fmt.Fprintf(&b, "%s: %s: %s\n", f.Code, name, f.Message)
+		fmt.Fprintf(&b, "%s: %s: %s\n", f.Code, oneLine(name), f.Message)
 		if f.Hint != "" {
-			fmt.Fprintf(&b, "    %s\n", f.Hint)
+			fmt.Fprintf(&b, "    %s\n", oneLine(f.Hint))
 		}
 	}
 	for _, n := range doc.Notes {
