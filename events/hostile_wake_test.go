@@ -28,6 +28,46 @@ func (f tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Trace
 
 func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+// answered is told when the answer to a statement that contains a text was read.
+type answered struct {
+	text string
+	then *func()
+}
+
+func (a answered) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if !strings.Contains(data.SQL, a.text) {
+		return ctx
+	}
+	return context.WithValue(ctx, answered{}, true)
+}
+
+func (a answered) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if ctx.Value(answered{}) != nil {
+		(*a.then)()
+	}
+}
+
+// Found by TestModel: a stop at the very moment at which the lease is got kept the
+// lease for as long as the process lived, so no other became active again.
+func TestStopWhileGettingTheLease(t *testing.T) {
+	db, direct := setUp(t, newest(t))
+	var r *running
+	ready := make(chan struct{})
+	then := func() { <-ready; r.stop() }
+	pool := newPool(t, db.URL, func(c *pgxpool.Config) {
+		c.ConnConfig.Tracer = answered{"pg_try_advisory_xact_lock", &then}
+	})
+	h := func(context.Context, *events.Event) error { return nil }
+	r = start(t, pool, events.ConsumerConfig{}, h)
+	close(ready)
+	if err := r.wait(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if n := value[int](t, direct, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"); n != 0 {
+		t.Error("Run has returned and keeps the lease")
+	}
+}
+
 // B041: every statement of consumer, ticker, publisher and administration has a
 // deadline, also those that are there for failures only.
 func TestEveryStatementHasADeadline(t *testing.T) {
@@ -47,8 +87,10 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 		})
 	})
 	ctx := t.Context()
-	if _, err := events.EnsureQueue(ctx, pool, "other", events.Settings{"max_retries": "2"}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"other", "unread"} {
+		if _, err := events.EnsureQueue(ctx, pool, name, events.Settings{"max_retries": "2"}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	publish(t, pool, 3)
 	eventstest.Tick(t, direct, queue)
@@ -62,7 +104,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 	db.Exec(t, `select pgque.subscribe('other', 'c'); select pgque.event_retry_raw('other', 'c', now(), 1, now(), 1, 't', '{}', null, null, null, null);
 		update pgque.queue set queue_switch_time = now() - interval '3 hours';
 		update pgque.queue set queue_data_pfx = 'pgque.gone' where queue_name = 'other'`)
-	db.Exec(t, fmt.Sprintf("drop table %s_1", db.Value(t, "select queue_data_pfx from pgque.queue where queue_name = 'q'")))
+	db.Exec(t, fmt.Sprintf("drop table %s_1", db.Value(t, "select queue_data_pfx from pgque.queue where queue_name = 'unread'"))) // which no consumer keeps from rotating
 	var failed sync.Map
 	tickerCtx, stop := context.WithCancel(ctx)
 	ticked := make(chan error, 1)

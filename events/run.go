@@ -181,7 +181,8 @@ func (r *run) session(wake <-chan struct{}, started *bool) error {
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	if err := r.standBy(started); err != nil || r.stop.Err() != nil {
+	active, err := r.standBy(started)
+	if err != nil || !active {
 		return err
 	}
 	defer func() {
@@ -232,17 +233,18 @@ func (r *run) prepare() error {
 
 func (r *run) leaseKey() int64 { return lockKey("consumer", r.queue, r.name) }
 
-// standBy waits for the lease.
-func (r *run) standBy(started *bool) error {
+// standBy waits for the lease, and says whether it has it: also when a stop came
+// in the same moment, for then it must be given back.
+func (r *run) standBy(started *bool) (active bool, err error) {
 	for said := false; r.stop.Err() == nil; {
 		l, err := tryLease(r.stop, r.pool, r.leaseKey())
 		if err == nil {
 			*started = true
 			r.hold(l)
-			return nil
+			return true, nil
 		}
 		if !errors.Is(err, ErrLeased) {
-			return err
+			return false, err
 		}
 		*started = true
 		if !said {
@@ -251,7 +253,7 @@ func (r *run) standBy(started *bool) error {
 		}
 		sleep(r.stop, grow(standByEvery, 1, standByEvery*3/2, 1))
 	}
-	return nil
+	return false, nil
 }
 
 func (r *run) hold(l *lease) {
