@@ -81,7 +81,7 @@ func (r ignoreRule) String() string { return fmt.Sprintf("%s:%d: %q", r.file, r.
 
 func readIgnoreFile(top, folder string) []ignoreRule {
 	file := path.Join(folder, ".gitignore")
-	data, err := os.ReadFile(filepath.Join(top, filepath.FromSlash(file)))
+	data, err := readAround(filepath.Join(top, filepath.FromSlash(file)))
 	if err != nil || len(data) > sourceLimit {
 		return nil
 	}

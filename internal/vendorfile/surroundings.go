@@ -112,7 +112,7 @@ const (
 
 func readModulesFile(above string) (modulesKind, error) {
 	path := filepath.Join(above, "vendor", "modules.txt")
-	data, err := os.ReadFile(path)
+	data, err := readAround(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return noModules, nil
 	}
@@ -130,6 +130,19 @@ func readModulesFile(above string) (modulesKind, error) {
 		}
 	}
 	return otherModules, nil
+}
+
+// readAround reads a file that is not the program's own. A named pipe is not
+// opened: that would wait for ever.
+func readAround(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is " + kindOfFile(info.Mode()))
+	}
+	return os.ReadFile(path)
 }
 
 // WriteGoMarker writes vendor/modules.txt beside the folder, so that go leaves

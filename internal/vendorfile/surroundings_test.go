@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stega/pgque-vendor/internal/fault"
 )
@@ -235,5 +236,32 @@ func TestIgnoredBy(t *testing.T) {
 	}
 	if got := ignoredBy(filepath.Join(t.TempDir(), "x"), SQLName); got != "" {
 		t.Errorf("outside a repository: %q", got)
+	}
+}
+
+// Opening a named pipe would wait for a writer for ever.
+func TestSurroundingsOfPipes(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	put(t, top, "go.mod", "module x\n")
+	for _, folder := range []string{".git", "vendor"} {
+		if err := os.Mkdir(filepath.Join(top, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makePipe(t, filepath.Join(top, ".gitignore"))
+	makePipe(t, filepath.Join(top, "vendor", "modules.txt"))
+	done := make(chan error, 1)
+	go func() {
+		_, err := Surroundings(filepath.Join(top, "vendor", "pgque"), false)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !fault.Is(err, fault.Usage) || !strings.Contains(err.Error(), "is a named pipe") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it waits for the pipe")
 	}
 }
