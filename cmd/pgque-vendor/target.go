@@ -111,11 +111,8 @@ func fetchTarget(ctx context.Context, up upstream, t *target, have map[gitobject
 		}
 		group.Go(func() error {
 			data, err := up.Blob(ctx, id, vendorfile.SizeLimit(name))
-			if err != nil {
-				return err
-			}
 			contents[i] = data
-			return checkContent(t.tag.Name, upstreamPath(name, t.sqlPath), data)
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -123,6 +120,9 @@ func fetchTarget(ctx context.Context, up upstream, t *target, have map[gitobject
 	}
 	files := map[string][]byte{}
 	for i, name := range vendoredNames {
+		if err := checkContent(t.tag.Name, upstreamPath(name, t.sqlPath), contents[i]); err != nil {
+			return nil, err
+		}
 		files[name] = contents[i]
 	}
 	return files, nil
