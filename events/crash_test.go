@@ -15,6 +15,7 @@ import (
 // A crash at every point between receive and commit loses nothing, dead-letters
 // nothing and leaves no booking behind.
 func TestCrashAtEveryPoint(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		for _, point := range eventstest.Points {
 			t.Run(string(point), func(t *testing.T) {
@@ -55,6 +56,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 // One event kills the process each time it runs. The 99 others are handled, none
 // of them is dead-lettered, and each crash costs the killer one attempt.
 func TestOneKiller(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		_, pool := setUp(t, v)
 		publish(t, pool, 100)

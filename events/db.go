@@ -35,7 +35,7 @@ import (
 //	event.go       Event, Type, Define, Handler, Handle, IdempotencyKey
 //	publish.go     Send, SendBatch, Check, MaxPayload
 //	consumer.go    Consumer, ConsumerConfig, NewConsumer: Handle, HandleAny, Use, Run, Step, Abort
-//	outcome.go     RetryAfter, Dead, Skip, Outcome, PanicError
+//	outcome.go     RetryAfter, Dead, Skip, HandBack, Outcome, PanicError
 //	inbox.go       HandleTx, InboxDDL, PurgeInbox
 //	ticker.go      Ticker, TickerConfig, NewTicker: Run
 //	nudge.go       Nudger

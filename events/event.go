@@ -79,7 +79,7 @@ func (e Event) WithHeader(name, value string) Event {
 }
 
 // Handler handles one event. It returns nil when it is done, any error to get
-// the event again later, or [RetryAfter], [Dead] or [Skip]. Its context ends when
+// the event again later, or [RetryAfter], [Dead], [Skip] or [HandBack]. Its context ends when
 // the handler's time limit or the grace of a shutdown is over, or when another
 // process takes the consumer over.
 type Handler func(ctx context.Context, e *Event) error

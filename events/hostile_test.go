@@ -35,6 +35,7 @@ func newPool(t testing.TB, url string, change func(*pgxpool.Config)) *pgxpool.Po
 // B053, B054: behind pgbouncer in transaction mode everything works, with pgx's
 // default settings: the lease holds, and waking falls back to polling, said once.
 func TestBehindPgbouncer(t *testing.T) {
+	t.Parallel()
 	db, direct := setUp(t, newest(t))
 	url := pgtest.Bouncer(t, db, "transaction")
 	var got tally
@@ -159,6 +160,7 @@ func TestSilentNetwork(t *testing.T) {
 
 // B058: the server is stopped and started under a running consumer.
 func TestServerRestart(t *testing.T) {
+	t.Parallel()
 	pg := pgtest.NewServer(t, pgtest.Options{})
 	db := pg.Database(t)
 	db.Install(t, newest(t))

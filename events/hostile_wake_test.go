@@ -50,6 +50,7 @@ func (a answered) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 // Found by TestModel: a stop at the very moment at which the lease is got kept the
 // lease for as long as the process lived, so no other became active again.
 func TestStopWhileGettingTheLease(t *testing.T) {
+	t.Parallel()
 	db, direct := setUp(t, newest(t))
 	var r *running
 	ready := make(chan struct{})
@@ -188,6 +189,7 @@ func TestBurstOfNotifications(t *testing.T) {
 // PgQue speaks of corruption when a call waited for another session's ack. That is
 // asked again at once, and nobody is told.
 func TestSpuriousCorruption(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db, pool := setUp(t, v)
 		for range 2 {
@@ -229,6 +231,7 @@ func TestSpuriousCorruption(t *testing.T) {
 // B088: the answer to the lock call comes too late. The connection that holds the
 // lock by now is closed, not put aside, so the next one gets it.
 func TestLateAnswerToTheLock(t *testing.T) {
+	t.Parallel()
 	db, direct := setUp(t, newest(t))
 	var net lossy
 	net.late = true
@@ -249,6 +252,7 @@ func TestLateAnswerToTheLock(t *testing.T) {
 // A stop in the middle of a batch that is read in pieces: what was not started, and
 // what was not even read, goes back in the same transaction.
 func TestShutdownInALargeBatch(t *testing.T) {
+	t.Parallel()
 	_, pool := setUp(t, newest(t))
 	const all = 3_000 // 24 MB, so two pieces
 	if _, err := pool.Exec(t.Context(), "select pgque.send_batch('q', 't', array(select '\"' || repeat('x', 8000) || i || '\"' from generate_series(1, $1::int) i))", all); err != nil {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "6") // most of the time they wait for the server, or for a limit
+	}
 	if !serverAtHand() { // an Example cannot skip itself
 		_ = flag.Set("test.skip", "^Example")
 	}

@@ -146,6 +146,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 }
 
 func TestGraceExceeded(t *testing.T) {
+	t.Parallel()
 	_, pool := setUp(t, newest(t))
 	publish(t, pool, 2)
 	eventstest.Tick(t, pool, queue)
@@ -221,6 +222,7 @@ func TestWakeUp(t *testing.T) {
 // B018, B032: one works, the other stands by and takes over; the loser's handlers
 // are cancelled and nothing of theirs is settled.
 func TestLeaseLost(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	publish(t, pool, 3)
 	eventstest.Tick(t, pool, queue)
@@ -261,6 +263,7 @@ func TestLeaseLost(t *testing.T) {
 
 // B031, B058, B041: every connection is terminated; it goes on by itself.
 func TestTerminatedConnections(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	admin := db.Connect(t)
 	var got tally
@@ -286,6 +289,7 @@ func TestTerminatedConnections(t *testing.T) {
 
 // B020: settling fails for a while. The handlers run once; it recovers by itself.
 func TestSettlingFails(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	admin := db.Connect(t)
 	publish(t, pool, 3)
@@ -341,6 +345,7 @@ func TestIdleIsFree(t *testing.T) {
 
 // B059: what each role can do, and what it is told.
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db, pool := setUp(t, v)
 		as := func(role string) *pgxpool.Pool {

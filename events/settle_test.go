@@ -19,6 +19,7 @@ import (
 // A handler that could not begin costs its event nothing, under the crash guard
 // neither, and later events of the key do not overtake it.
 func TestHandBack(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		_, pool := setUp(t, v)
 		for _, guarded := range []bool{false, true} {
@@ -60,6 +61,7 @@ func TestHandBack(t *testing.T) {
 // Without pgque_admin handing back costs an attempt. The last one is not spent on
 // an event that never ran, or that we stopped: the batch stays open.
 func TestHandBackAsReader(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	login := db.Role(t)
 	db.Exec(t, fmt.Sprintf("grant pgque_reader to %q", login))
@@ -88,6 +90,7 @@ func TestHandBackAsReader(t *testing.T) {
 // A handler that panics, or ends its goroutine, in the middle of its transaction
 // leaves neither the transaction nor its connection behind.
 func TestHandleTxPanics(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	small := newPool(t, db.URL, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	db.Exec(t, events.InboxDDL+"create table effect (n int)")
@@ -116,6 +119,7 @@ func TestHandleTxPanics(t *testing.T) {
 
 // receive acks an empty batch by itself; that is no stale ack.
 func TestEmptyBatchAsReader(t *testing.T) {
+	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		db, pool := setUp(t, v)
 		login := db.Role(t)
@@ -145,6 +149,7 @@ func failAcks(t *testing.T, db *pgtest.DB) (mend func()) {
 
 // A settling that fails and fails does not keep the process from stopping.
 func TestStopWhileSettlingFails(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	failAcks(t, db)
 	publish(t, pool, 1)
@@ -158,6 +163,7 @@ func TestStopWhileSettlingFails(t *testing.T) {
 
 // The answer to the ack's commit is lost: it was done, and is not called stale.
 func TestUnansweredAck(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]bool{"all done": false, "with a failure": true} {
 		t.Run(name, func(t *testing.T) {
 			db, pool := setUp(t, newest(t))
@@ -193,6 +199,7 @@ func TestUnansweredAck(t *testing.T) {
 // B020: whatever fails in a batch that runs under the crash guard, it stays under
 // the guard, and a booking whose answer was lost is taken back.
 func TestGuardSurvivesErrors(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	var net lossy
 	publish(t, pool, 5)
@@ -225,6 +232,7 @@ func TestGuardSurvivesErrors(t *testing.T) {
 
 // The same for an error that costs neither the connection nor the lease.
 func TestGuardSurvivesDeadlock(t *testing.T) {
+	t.Parallel()
 	db, pool := setUp(t, newest(t))
 	publish(t, pool, 3)
 	eventstest.Tick(t, pool, queue)
@@ -251,6 +259,7 @@ func TestGuardSurvivesDeadlock(t *testing.T) {
 // A process that lost its lease in the middle of a batch gets it back after
 // another one has died of an event: it does not run that event again.
 func TestWreckOfAnotherInOwnBatch(t *testing.T) {
+	t.Parallel()
 	_, pool := setUp(t, newest(t))
 	publish(t, pool, 3)
 	eventstest.Tick(t, pool, queue)
@@ -294,6 +303,7 @@ func loseLease(pool *pgxpool.Pool) {
 
 // A Backoff that panics does not take the process along.
 func TestBackoffPanics(t *testing.T) {
+	t.Parallel()
 	_, pool := setUp(t, newest(t))
 	publish(t, pool, 1)
 	c := handler(pool, events.ConsumerConfig{Backoff: func(int) time.Duration { panic("no pause") }}, func(context.Context, *events.Event) error {

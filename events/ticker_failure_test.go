@@ -105,6 +105,7 @@ func TestTickerOnAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	standby := server.Standby(t)
+	db.Exec(t, "checkpoint") // else the last of what was written may stay in memory for 15 s
 	server.CatchUp(t, standby)
 	pool := openPool(t, standby.URL(db.Name, ""))
 	ticker := NewTicker(pool, TickerConfig{})
