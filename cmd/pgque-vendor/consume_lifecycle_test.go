@@ -44,6 +44,20 @@ func TestConsumeSIGTERMFinishes(t *testing.T) {
 	}
 }
 
+// B093: one that waits for a tick stops in less than a second.
+func TestConsumeIdleStop(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin())
+	r := b.start("consume", "q", "c", "--print")
+	b.untilSQL("select count(*) > 0 from pg_stat_activity where datname = current_database() and query ~* '^(un)?listen|pg_notify' and state = 'idle' and pid <> pg_backend_pid()", "t")
+	start := time.Now()
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0, 30*time.Second)
+	if took := time.Since(start); took >= time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
 // B089: a second signal ends at once, with what COMMAND started, though that ignores
 // SIGTERM. Nothing is settled.
 func TestConsumeSecondSignal(t *testing.T) {

@@ -152,10 +152,12 @@ func (s *Settings) prepare(in Input) {
 	if s.config.ConnectTimeout == 0 {
 		s.config.ConnectTimeout = 10 * time.Second
 	}
-	// A cancelled context sends a cancel request and waits a second for the
-	// answer, so that a transaction is rolled back before the process ends.
+	// A cancelled context sends a cancel request and waits a moment for the
+	// answer, so that a transaction is rolled back before the process ends. A wait
+	// for a notification has no answer to that, and must end within the second that
+	// a stop may take.
 	s.config.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
-		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 500 * time.Millisecond}
 	}
 	s.wantsPrimary = len(s.addresses()) > 1 && s.config.ValidateConnect == nil
 	s.oddPassword = strings.TrimSpace(s.config.Password) != s.config.Password
