@@ -115,24 +115,26 @@ func describeTags(tags []gitobject.Tag, src *vendorfile.Source) []listedTag {
 // addSQL asks each tag's tree for the SQL file, and says which older tag has
 // the same one.
 func addSQL(ctx context.Context, up upstream, tags []listedTag, path string) error {
+	blobs := map[gitobject.ID]*gitobject.ID{} // by commit: many tags can share one
+	for _, t := range tags {
+		blobs[t.Commit] = new(gitobject.ID)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4) // GitHub asks for few requests at a time
-	for i := range tags {
+	for commit, blob := range blobs {
 		group.Go(func() error {
-			entries, err := up.Entries(ctx, tags[i].Commit, []string{path})
-			if err != nil {
-				return err
-			}
-			none := gitobject.ID("")
-			tags[i].SQLBlob = &none
+			entries, err := up.Entries(ctx, commit, []string{path})
 			for _, e := range entries {
-				tags[i].SQLBlob = &e.ID
+				*blob = e.ID
 			}
-			return nil
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
+	}
+	for i := range tags {
+		tags[i].SQLBlob = blobs[tags[i].Commit]
 	}
 	nameSameSQL(tags)
 	return nil

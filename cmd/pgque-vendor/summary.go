@@ -148,7 +148,10 @@ func (s *updateSummary) note(local *localState, t *target, src *vendorfile.Sourc
 
 // next says what to do with the change.
 func (s *updateSummary) next(dir string) {
-	s.Next = append(s.Next, "review it: git diff -- "+shellQuote(dir), "commit it: git add "+shellQuote(dir)+" && git commit")
+	if s.From != nil { // git shows no difference in files that it does not know yet
+		s.Next = append(s.Next, "review it: git diff -- "+shellQuote(dir))
+	}
+	s.Next = append(s.Next, "commit it: git add "+shellQuote(dir)+" && git commit")
 	if !s.SameSQL {
 		s.Next = append(s.Next, "a database gets it by: pgque-vendor bootstrap"+dirFlag(dir))
 	}

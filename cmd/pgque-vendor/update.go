@@ -182,7 +182,7 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 func (o *updateOptions) writeMarker(env *environment) error {
 	written, err := vendorfile.WriteGoMarker(o.dir)
 	if err == nil && written {
-		env.sayf("wrote vendor/modules.txt: go commands now leave vendor/ alone")
+		env.sayf("wrote vendor/modules.txt: go commands now leave vendor/ alone; commit it as well: git add vendor/modules.txt")
 	}
 	return err
 }
