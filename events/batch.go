@@ -62,19 +62,26 @@ type waiting struct {
 	openBatch  *int64
 	maxRetries int
 	hasTick    bool
+	unticked   time.Duration // since the queue's last tick
+	idlePeriod time.Duration // within which a ticker makes one even when nothing comes
 }
 
 func (r *run) look(ctx context.Context) (waiting, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	var w waiting
+	var unticked, idlePeriod float64
 	err := r.pool.QueryRow(ctx, `select s.sub_queue, s.sub_id, s.sub_batch, coalesce(q.queue_max_retries, 5),
-			exists (select from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick)
+			exists (select from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick),
+			coalesce(extract(epoch from pg_catalog.clock_timestamp() - (select t.tick_time from pgque.tick t
+				where t.tick_queue = s.sub_queue order by t.tick_id desc limit 1)), 0)::float8,
+			extract(epoch from q.queue_ticker_idle_period)::float8
 		from pgque.queue q
 		join pgque.subscription s on s.sub_queue = q.queue_id
 		join pgque.consumer c on c.co_id = s.sub_consumer
 		where q.queue_name = $1::text and c.co_name = $2::text`, exec, r.queue, r.name).
-		Scan(&w.queueID, &w.subID, &w.openBatch, &w.maxRetries, &w.hasTick)
+		Scan(&w.queueID, &w.subID, &w.openBatch, &w.maxRetries, &w.hasTick, &unticked, &idlePeriod)
+	w.unticked, w.idlePeriod = seconds(unticked), seconds(idlePeriod)
 	if err == pgx.ErrNoRows {
 		err = ErrNotSubscribed
 	}

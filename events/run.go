@@ -46,6 +46,7 @@ type run struct {
 	can      capabilities
 	lease    *lease
 	known    waiting // what is known to wait, so that no look is needed
+	unticked bool    // it was said that no ticker runs
 	ownBatch int64   // the batch that this run has opened: it is no one else's wreck
 	shared   bool    // ownBatch is from before the lease was lost: others may have had it since
 	guarded  int64   // the batch that runs under the crash guard, until it is settled
@@ -287,8 +288,12 @@ func (r *run) step() (n int, more bool, err error) {
 	// A batch is not opened under a context that the caller may end: the answer
 	// would be lost, and the batch would look like a crash at the next start.
 	if !r.known.hasTick {
-		if r.known, err = r.look(r.lease.ctx); err != nil || r.known.openBatch == nil && !r.known.hasTick {
+		if r.known, err = r.look(r.lease.ctx); err != nil {
 			return 0, false, err
+		}
+		r.sayUnticked()
+		if r.known.openBatch == nil && !r.known.hasTick {
+			return 0, false, nil
 		}
 	}
 	w := r.known
@@ -322,6 +327,24 @@ func (r *run) step() (n int, more bool, err error) {
 		return b.seen, true, err
 	}
 	return b.seen, true, nil
+}
+
+// tickSlack is how much later than the idle period a tick may come.
+const tickSlack = 10 * time.Second
+
+// sayUnticked says once that no ticker seems to run, and once that one does
+// again: without ticks nothing is ever delivered, and nothing else tells why. A
+// ticker makes a tick in each idle period, with some seconds for a slow one.
+func (r *run) sayUnticked() {
+	late := r.known.unticked > r.known.idlePeriod+tickSlack
+	switch {
+	case late && !r.unticked:
+		r.cfg.Logger.Warn("no tick for a while, so nothing is delivered: is a ticker running?",
+			"last tick", r.known.unticked.Round(time.Second).String()+" ago", "fix", "pgque-vendor ticker")
+	case r.unticked && !late:
+		r.cfg.Logger.Info("the queue is ticked again")
+	}
+	r.unticked = late
 }
 
 // settleUntilDone repeats a settling that failed. The outcomes are known, so the
