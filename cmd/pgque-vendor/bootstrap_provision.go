@@ -91,6 +91,9 @@ func parseQueue(text string) (queueWanted, error) {
 			q.settings[name] = value
 		}
 	}
+	if _, after, colon := strings.Cut(q.name, ":"); colon && strings.Contains(after, "=") {
+		return q, fault.New(fault.Usage, "--queue %q: what follows the colon is not param=value; a parameter's name is of small letters and _", text)
+	}
 	if q.name == "" {
 		return q, fault.New(fault.Usage, "--queue %q: it takes NAME[:param=value,…]", text)
 	}
