@@ -82,7 +82,7 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 		where q.queue_name = $1::text and c.co_name = $2::text`, exec, r.queue, r.name).
 		Scan(&w.queueID, &w.subID, &w.openBatch, &w.maxRetries, &w.hasTick, &unticked, &idlePeriod)
 	w.unticked, w.idlePeriod = seconds(unticked), seconds(idlePeriod)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrNotSubscribed
 	}
 	return w, err

@@ -3,7 +3,6 @@ package events_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -197,7 +196,7 @@ func TestBookingIsFarAhead(t *testing.T) {
 		}
 	}
 	got := value[string](t, pool, "select ev_data || ' ' || ev_retry || ' ' || (ev_retry_after between now() + interval '60 min' and now() + interval '61 min') from pgque.retry_queue")
-	if want := fmt.Sprint("1 1 true"); got != want {
+	if want := "1 1 true"; got != want {
 		t.Errorf("booking %q, want %q", got, want)
 	}
 }

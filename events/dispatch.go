@@ -349,7 +349,7 @@ func (r *run) call(rec *record) (err error) {
 		}
 	}()
 	err = handler(ctx, &rec.Event)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) == errHandlerTimeout {
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), errHandlerTimeout) {
 		err = fmt.Errorf("handler did not return within %s: %w", r.cfg.HandlerTimeout, err)
 	}
 	return err

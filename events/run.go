@@ -358,7 +358,7 @@ func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
 		case err == nil:
 			*report = try
 			return nil
-		case errors.Is(err, ErrStaleBatch) || classify(err) == ErrStaleBatch:
+		case errors.Is(err, ErrStaleBatch) || errors.Is(classify(err), ErrStaleBatch):
 			if unanswered != nil { // and it was
 				*report = *unanswered
 				return nil

@@ -3,6 +3,7 @@ package gitrepo_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -406,7 +407,7 @@ func TestCancelledContext(t *testing.T) {
 		t.Fatalf("the bundle is unpacked in %v, want one folder", left)
 	}
 	cancel()
-	if _, err := r.Entries(ctx, commit, []string{"LICENSE"}); err != context.Canceled {
+	if _, err := r.Entries(ctx, commit, []string{"LICENSE"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Entries after cancel: %v, want %v", err, context.Canceled)
 	}
 	// Nobody may get to call Close any more: the cancelled context is enough.
