@@ -114,20 +114,25 @@ type Report struct {
 // lock beyond AccessShare on catalogs, needs no right beyond CONNECT and works
 // on a standby. The report is there also when the plan is a refusal.
 func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
+	r, err := inspect(ctx, conn, f, o)
+	return r, final(ctx, err, f, "")
+}
+
+func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
 	if err != nil {
-		return nil, final(ctx, err, f, "")
+		return nil, err
 	}
 	defer rollback(tx)
 	s, o, err := read(ctx, tx, o)
 	if err != nil {
-		return nil, final(ctx, err, f, "")
+		return nil, err
 	}
 	plan := makePlan(s, f, fileFunctions(f.SQL), o)
 	if o.Provisioner != nil && plan.Refusal == nil {
 		steps, err := look(ctx, tx, s, plan, o.Provisioner)
 		if err != nil {
-			return nil, final(ctx, err, f, "")
+			return nil, err
 		}
 		plan.provide(s, steps)
 	}
@@ -190,13 +195,8 @@ func report(s *state, p *Plan) *Report {
 // finds nothing to do only reads. Collisions with another bootstrap, deadlocks
 // and lost connections roll back and are tried again, a bounded number of times.
 func Run(ctx context.Context, dial Dial, f File, o Options) (*Report, error) {
-	conn, err := dial(ctx)
+	conn, r, err := firstLook(ctx, dial, f, o)
 	if err != nil {
-		return nil, err
-	}
-	r, err := Inspect(ctx, conn, f, o)
-	if err != nil {
-		closeConn(conn)
 		return nil, err
 	}
 	if r.Plan.Refusal != nil || r.Plan.Empty() {
@@ -209,6 +209,35 @@ func Run(ctx context.Context, dial Dial, f File, o Options) (*Report, error) {
 			Hint("connect to the primary, or name all hosts: host=a,b")
 	}
 	return untilDone(ctx, conn, dial, f, o)
+}
+
+// firstLook connects and inspects, and does so again when the server went down
+// in between.
+func firstLook(ctx context.Context, dial Dial, f File, o Options) (*pgx.Conn, *Report, error) {
+	for try := 1; ; try++ {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		r, err := inspect(ctx, conn, f, o)
+		if err == nil {
+			return conn, r, nil
+		}
+		closeConn(conn)
+		if ctx.Err() != nil || try >= maxTries || !retryable(err) {
+			return nil, nil, final(ctx, err, f, "")
+		}
+		o.say("trying again: %s", short(err))
+		pause(ctx, try)
+	}
+}
+
+// pause waits a little longer after each try, or until the context ends.
+func pause(ctx context.Context, try int) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Duration(min(try, 10))*50*time.Millisecond + rand.N(200*time.Millisecond)):
+	}
 }
 
 // untilDone repeats the transaction while it fails for a reason that passes.
@@ -232,10 +261,8 @@ func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options
 		if !locked {
 			o.say("trying again: %s", short(err))
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, try); ctx.Err() != nil {
 			return r, final(ctx, err, f, held)
-		case <-time.After(time.Duration(min(try, 10))*50*time.Millisecond + rand.N(200*time.Millisecond)):
 		}
 		if conn.IsClosed() {
 			next, err := dial(ctx)

@@ -246,3 +246,21 @@ func TestGrantsByOthersMeanwhile(t *testing.T) {
 	cancel()
 	others.Wait()
 }
+
+// A server that goes down between our connecting and our first look.
+func TestLostBeforeTheFirstLook(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	dials := 0
+	dial := func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := dialer(db.URL)(ctx)
+		if dials++; dials == 1 && err == nil {
+			db.Value(t, fmt.Sprintf("select pg_terminate_backend(%d, 10000)", conn.PgConn().PID()))
+		}
+		return conn, err
+	}
+	r, err := Run(t.Context(), dial, fileOf(pgtest.Standin()), Options{LockTimeout: time.Second})
+	if err != nil || r.Action != Installed || dials != 2 {
+		t.Errorf("%v, %d connections", err, dials)
+	}
+}
