@@ -6,6 +6,7 @@ package eventstest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stega/pgque-vendor/events"
@@ -92,17 +93,14 @@ var Crashed = crash.Err
 // passes the point for the nth time, from 1. Nothing that a killed process could
 // not do is done after it.
 func CrashAt(ctx context.Context, at Point, nth int) context.Context {
-	passed := 0
+	var passed atomic.Int64 // workers pass at the same time
 	return crash.With(ctx, func(point string) bool {
-		if point == string(at) {
-			passed++
-		}
-		return point == string(at) && passed == nth
+		return point == string(at) && passed.Add(1) == int64(nth)
 	})
 }
 
 // CrashWhen gives a context in which the consumer dies at the point when the
-// function says so.
+// function says so. With more than one worker it is called by several at once.
 func CrashWhen(ctx context.Context, at Point, when func() bool) context.Context {
 	return crash.With(ctx, func(point string) bool { return point == string(at) && when() })
 }
