@@ -32,50 +32,6 @@ with server as (
     from pg_type as t
     join schema as s on t.typnamespace = s.oid
     where t.typtype in ('d', 'e', 'r')
-), hooks as (
-    -- Code that runs when somebody else works with PgQue, all of which a member of
-    -- pgque_admin can make or bring about: on its tables, and under the name of
-    -- something built in, since its functions look into schema pgque first. PgQue
-    -- has none of it but functions, which are sorted out later.
-    select t.tgname as name, t.tgrelid as rel, p.proowner as owner, 'DROP TRIGGER %1$I ON %2$s' as drop
-    from pg_trigger as t
-    join pg_proc as p on p.oid = t.tgfoid
-    where not t.tgisinternal
-    union all
-    select r.rulename, r.ev_class, c.relowner, 'DROP RULE %1$I ON %2$s'
-    from pg_rewrite as r
-    join pg_class as c on c.oid = r.ev_class
-    where r.rulename <> '_RETURN'
-    union all
-    select p.polname, p.polrelid, c.relowner, 'DROP POLICY %1$I ON %2$s'
-    from pg_policy as p
-    join pg_class as c on c.oid = p.polrelid
-    union all
-    select coalesce(a.attname, c.conname, ic.relname), coalesce(ad.adrelid, c.conrelid, i.indrelid), p.proowner,
-           case when ad.oid is not null then 'ALTER TABLE %2$s ALTER COLUMN %1$I DROP DEFAULT'
-                when c.oid is not null then 'ALTER TABLE %2$s DROP CONSTRAINT %1$I'
-                else 'DROP INDEX pgque.%1$I' end
-    from pg_depend as d
-    join pg_proc as p on p.oid = d.refobjid
-    left join pg_attrdef as ad on d.classid = 'pg_attrdef'::regclass and ad.oid = d.objid
-    left join pg_attribute as a on a.attrelid = ad.adrelid and a.attnum = ad.adnum
-    left join pg_constraint as c on d.classid = 'pg_constraint'::regclass and c.oid = d.objid
-    left join pg_index as i on d.classid = 'pg_class'::regclass and i.indexrelid = d.objid
-    left join pg_class as ic on ic.oid = i.indexrelid
-    where d.refclassid = 'pg_proc'::regclass and coalesce(ad.adrelid, c.conrelid, i.indrelid) is not null
-    union all
-    select c.relname, c.oid, c.relowner, 'DROP ' || case c.relkind when 'v' then 'VIEW' when 'm' then 'MATERIALIZED VIEW' when 'f' then 'FOREIGN TABLE' else 'TABLE' end || ' %2$s'
-    from pg_class as c
-    where c.relkind in ('r', 'p', 'v', 'm', 'f') and exists (select from pg_class as b where b.relnamespace = 'pg_catalog'::regnamespace and b.relname = c.relname)
-), shadows as (
-    select 'operator ' || o.oid::regoperator as name, o.oprowner as owner, 'DROP OPERATOR ' || o.oid::regoperator as drop
-    from pg_operator as o
-    join schema as s on o.oprnamespace = s.oid
-    union all
-    select format('type pgque.%I', t.typname), t.typowner, format('DROP TYPE pgque.%I', t.typname)
-    from pg_type as t
-    join schema as s on t.typnamespace = s.oid
-    where t.typrelid = 0 and t.typelem = 0 and exists (select from pg_type as b where b.typnamespace = 'pg_catalog'::regnamespace and b.typname = t.typname)
 ), members as (
     select g.rolname as role, m.rolname as member, by.rolname as grantor
     from pg_auth_members as a
@@ -147,15 +103,31 @@ select jsonb_build_object(
         from (select name, kind, owner from relations union all select name, kind, owner from types) as x
         join schema as s on x.owner <> s.nspowner
         join pg_roles as o on o.oid = x.owner), '[]'),
+    -- Code that runs when somebody else works with PgQue, all of which a member of
+    -- pgque_admin can make or bring about: on its tables, and under the name of
+    -- something built in, since its functions look into schema pgque first. PgQue
+    -- has none of it but functions, which are sorted out later.
     'hooks', coalesce((
-        select jsonb_agg(distinct jsonb_build_object('name', h.name, 'drop', h.drop || ';'))
+        select jsonb_agg(distinct jsonb_build_object('name', h.type || ' ' || h.identity, 'drop',
+            case when h.type in ('trigger', 'rule', 'policy', 'index', 'table', 'view', 'type', 'operator') then 'DROP ' || upper(h.type) || ' ' || h.identity || ';'
+                 else '-- remove the ' || h.type || ' ' || h.identity end))
         from (
-            select format('%I on pgque.%I', h.name, c.relname) as name, format(h.drop, h.name, format('pgque.%I', c.relname)) as drop, h.owner
-            from hooks as h
-            join pg_class as c on c.oid = h.rel
-            join schema as s on c.relnamespace = s.oid
+            select i.type, i.identity, p.proowner as owner
+            from pg_proc as p
+            join pg_depend as d on d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid
+                and d.classid in ('pg_trigger'::regclass, 'pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass)
+            cross join pg_identify_object(d.classid, d.objid, d.objsubid) as i
+            where i.identity ~ '(^| )pgque[.]' and i.identity not like '"\_RETURN" on %' -- a view
             union all
-            select name, drop, owner from shadows
+            select 'operator', o.oid::regoperator::text, o.oprowner
+            from pg_operator as o
+            where o.oprnamespace = (select oid from schema)
+            union all
+            select case when x.kind = 'v' then 'view' when x.kind in ('r', 'p') then 'table' when x.kind in ('c', 'te', 'tr') then 'type' else 'object' end,
+                   format('pgque.%I', x.name), x.owner
+            from (select name, kind, owner from relations union all select name, kind, owner from types) as x
+            where exists (select from pg_class where relnamespace = 'pg_catalog'::regnamespace and relname = x.name)
+               or exists (select from pg_type where typnamespace = 'pg_catalog'::regnamespace and typname = x.name)
         ) as h
         join pg_roles as o on o.oid = h.owner
         where not o.rolsuper and o.oid <> me.oid), '[]'),
