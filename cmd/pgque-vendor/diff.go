@@ -179,7 +179,7 @@ func (o *diffOptions) resolve(ctx context.Context, env *environment, up upstream
 func readDisk(dir string) (side, error) {
 	s := side{label: "the vendored files", ids: map[string]gitobject.ID{}, data: map[string][]byte{}}
 	for _, name := range vendoredNames {
-		data, err := vendorfile.ReadFile(dir, name)
+		data, err := vendorfile.ReadGrownFile(dir, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -232,6 +232,10 @@ func parseIn(dir string, data []byte) (*Source, error) {
 // more than its size limit. The error matches fs.ErrNotExist.
 func ReadFile(dir, name string) ([]byte, error) { return readFile(dir, name, SizeLimit(name)) }
 
+// ReadGrownFile reads as ReadFile does, and up to 256 MiB: for a comparison,
+// which can say of a file over its size limit that it differs.
+func ReadGrownFile(dir, name string) ([]byte, error) { return readFile(dir, name, 256<<20) }
+
 func readFile(dir, name string, limit int64) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
