@@ -110,7 +110,7 @@ func notUnicode(e events.Event) bool {
 func (p *publisher) stopped(ctx context.Context, err error, number int) error {
 	done := p.outcome(number)
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted; %s: %w", done, context.Canceled)
+		return fmt.Errorf("%w; %s", context.Cause(ctx), done)
 	}
 	var f *fault.Error
 	if !errors.As(err, &f) {
