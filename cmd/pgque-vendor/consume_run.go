@@ -101,7 +101,7 @@ func (c *consumption) config() events.ConsumerConfig {
 	return events.ConsumerConfig{
 		Workers: o.workers,
 		// The limit is the handlers' own: it leaves out the wait for a process that is
-		// started anew, and must not come before the end of giveUp.
+		// started anew.
 		HandlerTimeout: o.limit + o.grace + time.Minute,
 		Unhandled:      otherPolicies[o.other],
 		Grace:          grace,
@@ -111,13 +111,11 @@ func (c *consumption) config() events.ConsumerConfig {
 }
 
 // giveUp ends consume over something that is not the event's fault, such as a
-// COMMAND that is gone. No further event is started. The event is handed back with
-// its attempts unchanged, which the library does with those whose handlers outlast
-// the grace; meanwhile other workers finish theirs.
-func (c *consumption) giveUp(ctx context.Context, err error) error {
+// COMMAND that is gone. No further event is started, and this one is handed back
+// with its attempts unchanged; meanwhile other workers finish theirs.
+func (c *consumption) giveUp(_ context.Context, err error) error {
 	c.stop(err)
-	<-ctx.Done()
-	return err
+	return events.HandBack(err)
 }
 
 // onSecondSignal calls then for the first signal after ctx has ended. By then the
