@@ -69,7 +69,7 @@ func lockInstall(ctx context.Context, tx pgx.Tx, o Options) error {
 		return err
 	}
 	_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", lockKey)
-	if err != nil && ctx.Err() != nil && context.Cause(ctx) == context.DeadlineExceeded {
+	if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holder).
 			Hint("if that is a bootstrap that hangs, end it; a session that was forgotten: SELECT pg_terminate_backend(PID);")
 	}
