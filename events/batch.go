@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,6 +37,7 @@ type batch struct {
 	seen       int       // events read so far
 	first      []*record // read in the round trip that opened it
 	haveFirst  bool
+	firstLimit int // the most rows that first can hold
 }
 
 // record is an event as PgQue stores it: Event, and what is needed to write it
@@ -88,49 +90,85 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 	return w, err
 }
 
-// openSQL opens the next batch and leaves its number, unless it seems to be too
-// large to be read at once, in a setting of the transaction for firstSQL. Joining
-// it together from the tables again costs more than reading a small batch.
+// openSQL opens the next batch and leaves its number and how many rows to read in
+// settings of the transaction for firstSQL, unless it seems to be too large to be
+// read at once. Joining it together from the tables again costs more than reading
+// a small batch. The estimate may be too low, so twice as many are read.
 var openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq,
 		exists (select from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id),
 		pg_catalog.set_config('pgque_events.batch', case
 			when coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + ` then b.batch_id::text
-			else '' end, true)
+			else '' end, true),
+		pg_catalog.set_config('pgque_events.rows', greatest(100, 2 * coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0))::text, true)
 	from pgque.next_batch_info($1::text, $2::text) b where b.batch_id is not null`
 
-var firstSQL = wholeSQL(`(select e.* from (select nullif(pg_catalog.current_setting('pgque_events.batch', true), '')::bigint as id) b,
-	lateral pgque.get_batch_events(b.id) e where b.id is not null)`)
+// opened is the batch that openSQL left, or no row: the condition does not depend
+// on rows, so the server looks at it before it calls the function.
+const opened = `(select e.* from pgque.get_batch_events(nullif(pg_catalog.current_setting('pgque_events.batch', true), '')::bigint) e
+	where pg_catalog.current_setting('pgque_events.batch', true) <> '')`
+
+// firstSQL reads the batch that openSQL opened. To sum sizes up, as wholeSQL does,
+// takes a third of the time that the rows themselves take. So each payload has an
+// equal share of wholeBytes, and one that is larger is left out, with a mark: then
+// the batch is read again by wholeSQL.
+var firstSQL = strings.Replace(columns, "ev_data", "case when octet_length(ev_data) <= "+share+" then ev_data end", 1) + `,
+		octet_length(ev_data) > ` + share + ` as left_out
+	from ` + opened + ` e order by ev_id limit (select pg_catalog.current_setting('pgque_events.rows', true)::bigint)`
+
+// share is a sub-select so that it is worked out once, not for each row.
+var share = "(select " + strconv.Itoa(wholeBytes) + " / pg_catalog.current_setting('pgque_events.rows', true)::bigint)"
+
+// firstUnevenSQL is for a queue whose payloads are of very different sizes.
+var firstUnevenSQL = wholeSQL(opened)
+
+// unevenFor is how many batches are read by firstUnevenSQL after one in which a
+// payload was left out.
+const unevenFor = 100
 
 // open takes the next batch, or the one that is open already, and reads it if it
 // is not large, in one round trip. It returns nil when there is none.
 func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	callCtx, cancel := withTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	statements := []statement{{sql: openSQL, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}}}
+	var b *batch
+	leftOut := false
+	statements := []statement{{sql: openSQL, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}, row: func(row [][]byte) (err error) {
+		b = &batch{maxRetries: w.maxRetries, subID: w.subID, moreTicks: string(row[2]) == "t"}
+		b.id, err = strconv.ParseInt(string(row[0]), 10, 64)
+		b.estimate, _ = strconv.ParseInt(string(row[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
+		return err
+	}}}
+	even := r.uneven == 0
 	if r.can.settleAtOnce {
-		statements = append(statements, statement{sql: firstSQL, binary: true})
+		sql := firstSQL
+		if !even {
+			r.uneven--
+			sql = firstUnevenSQL
+		}
+		statements = append(statements, statement{sql: sql, binary: true, row: func(row [][]byte) error {
+			if len(row) == 11 {
+				leftOut = leftOut || len(row[10]) == 1 && row[10][0] == 1
+				row = row[:10]
+			}
+			rec, err := r.parse(row)
+			b.first = append(b.first, rec)
+			return err
+		}})
 	}
-	results, err := oneTrip(callCtx, r.pool, statements...)
-	if err != nil || len(results[0].Rows) == 0 {
+	if err := oneTrip(callCtx, r.pool, statements...); err != nil || b == nil {
 		return nil, err
 	}
-	opened := results[0].Rows[0]
-	b := &batch{maxRetries: w.maxRetries, subID: w.subID, moreTicks: string(opened[2]) == "t"}
-	if b.id, err = strconv.ParseInt(string(opened[0]), 10, 64); err != nil {
-		return nil, err
-	}
-	b.estimate, _ = strconv.ParseInt(string(opened[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
+	var err error
 	if b.reopened, err = r.isWreck(callCtx, b, w.openBatch); err != nil {
 		return nil, err
 	}
 	r.ownBatch, r.shared = b.id, false
-	if r.can.settleAtOnce && b.estimate <= wholeRows {
-		b.haveFirst = true
-		b.first, err = r.parseAll(results[1].Rows)
-		results[1].Rows = nil
-		if err != nil {
-			return nil, err
-		}
+	b.haveFirst = r.can.settleAtOnce && b.estimate <= wholeRows && !leftOut
+	if b.firstLimit = wholeRows; even {
+		b.firstLimit = int(max(100, 2*b.estimate))
+	}
+	if leftOut {
+		b.first, r.uneven = nil, unevenFor
 	}
 	return b, crash.At(ctx, crash.Opened)
 }
@@ -227,8 +265,10 @@ func wholeSQL(source string) string {
 }
 
 func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
+	limit := wholeRows
 	if rd.batch.haveFirst {
 		records, rd.batch.first = rd.batch.first, nil
+		limit = rd.batch.firstLimit
 	} else if records, err = rd.query(ctx, wholeSQL(rd.source)); err != nil {
 		return nil, err
 	}
@@ -238,7 +278,7 @@ func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
 	}
 	// The server counts in its own encoding, in which a text may be longer than in
 	// ours. Where that could matter, look once more.
-	rd.done = len(records) < wholeRows && size < wholeBytes/2
+	rd.done = len(records) < limit && size < wholeBytes/2
 	if len(records) > 0 {
 		rd.last = records[len(records)-1].ID
 	}
@@ -295,18 +335,6 @@ func (rd *reader) query(ctx context.Context, sql string, args ...string) ([]*rec
 	}
 	_, err = rows.Close()
 	return records, err
-}
-
-func (r *run) parseAll(rows [][][]byte) ([]*record, error) {
-	records := make([]*record, 0, len(rows))
-	for i, row := range rows {
-		rec, err := r.parse(row)
-		if err != nil {
-			return nil, err
-		}
-		records, rows[i] = append(records, rec), nil
-	}
-	return records, nil
 }
 
 // parse reads a row of columns and keeps nothing of it.

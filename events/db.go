@@ -113,6 +113,8 @@ type statement struct {
 	sql    string
 	args   []string
 	binary bool // the form of the results
+	// row gets each row's values, which are overwritten by the next.
+	row func(values [][]byte) error
 }
 
 func (st statement) values() [][]byte {
@@ -131,12 +133,12 @@ func (st statement) formats() []int16 {
 }
 
 // oneTrip runs statements in a transaction of their own, with begin and commit in
-// the same round trip, and returns the rows of each. When one fails the
-// connection is left in a failed transaction, and the pool drops it.
-func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) ([]*pgconn.Result, error) {
+// the same round trip. When one fails the connection is left in a failed
+// transaction, and the pool drops it.
+func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Release()
 	batch := &pgconn.Batch{}
@@ -145,11 +147,19 @@ func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) (
 		batch.ExecParams(st.sql, st.values(), nil, nil, st.formats())
 	}
 	batch.ExecParams("commit", nil, nil, nil, nil)
-	results, err := conn.Conn().PgConn().ExecBatch(ctx, batch).ReadAll()
-	if err != nil {
-		return nil, standby(err)
+	results := conn.Conn().PgConn().ExecBatch(ctx, batch)
+	var refused error // of a row; the rest is read all the same, to the commit
+	for i := -1; results.NextResult(); i++ {
+		for rows := results.ResultReader(); rows.NextRow(); {
+			if refused == nil && i >= 0 && i < len(statements) && statements[i].row != nil {
+				refused = statements[i].row(rows.Values())
+			}
+		}
 	}
-	return results[1 : len(results)-1], nil
+	if err := results.Close(); err != nil {
+		return standby(err)
+	}
+	return refused
 }
 
 // rollback ends tx although ctx may be over already.

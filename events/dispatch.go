@@ -341,8 +341,8 @@ func (r *run) call(rec *record) (err error) {
 	if handler == nil {
 		return r.unhandled(rec)
 	}
-	ctx, cancel := context.WithTimeoutCause(r.handlers, r.cfg.HandlerTimeout, errHandlerTimeout)
-	defer cancel()
+	ctx := &handlerContext{parent: r.handlers, deadline: time.Now().Add(r.cfg.HandlerTimeout)}
+	defer ctx.end()
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: string(debug.Stack())}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -230,17 +231,46 @@ func uniform(rows []row) bool {
 }
 
 func sendRun(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
-	data := make([]string, len(rows))
-	for i, r := range rows {
-		data[i] = r.data
-	}
 	var ids []int64
 	// text[], not jsonb[]: the server would parse and print every payload anew.
-	err := db.QueryRow(ctx, "select pgque.send_batch($1::text, $2::text, $3::text[])", exec, queue, rows[0].typ, data).Scan(&ids)
+	err := db.QueryRow(ctx, "select pgque.send_batch($1::text, $2::text, $3::text[])", exec, queue, rows[0].typ, arrayOf(rows)).Scan(&ids)
 	if err == nil && len(ids) != len(rows) {
 		err = fmt.Errorf("send_batch returned %d ids for %d events", len(ids), len(rows))
 	}
 	return ids, err
+}
+
+// arrayOf writes the payloads as PostgreSQL writes an array. Given as []string
+// they would be encoded one by one, by reflection.
+func arrayOf(rows []row) string {
+	size := 2
+	for _, r := range rows {
+		size += len(r.data) + len(r.data)/4 + 3
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for i, r := range rows {
+		if i == 0 {
+			b.WriteString(`{"`)
+		} else {
+			b.WriteString(`,"`)
+		}
+		rest := r.data
+		for {
+			at := strings.IndexAny(rest, "\"\\")
+			if at < 0 {
+				break
+			}
+			b.WriteString(rest[:at])
+			b.WriteByte('\\')
+			b.WriteByte(rest[at])
+			rest = rest[at+1:]
+		}
+		b.WriteString(rest)
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
 }
 
 func sendMixed(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {

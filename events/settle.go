@@ -79,17 +79,19 @@ func (r *run) ack(ctx context.Context, b *batch) error {
 	if err := crash.At(ctx, crash.Settled); err != nil {
 		return err // before the commit, as there is no time between the two here
 	}
-	results, err := oneTrip(ctx, r.pool, statement{
+	acked := ""
+	err := oneTrip(ctx, r.pool, statement{
 		sql:  "select pgque.ack($5::text::bigint) where " + heldSQL,
 		args: append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10)),
+		row:  func(values [][]byte) error { acked = string(values[0]); return nil },
 	})
 	switch {
 	case err != nil:
 		return err
-	case len(results[0].Rows) == 0:
+	case acked == "":
 		r.lease.end(errLeaseLost)
 		return errLeaseLost
-	case string(results[0].Rows[0][0]) == "0":
+	case acked == "0":
 		return ErrStaleBatch
 	}
 	return crash.At(ctx, crash.Acked)
