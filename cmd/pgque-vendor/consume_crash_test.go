@@ -50,14 +50,19 @@ func TestConsumeLosesNothing(t *testing.T) {
 			}
 			return times
 		}
-		b.untilOr("every event", func() bool { return len(seen()) == n }, func() {
+		missing := func() (numbers []int) {
 			times := seen()
 			for i := 1; i <= n; i++ {
 				if times[fmt.Sprint(i)] == 0 {
-					t.Errorf("event %d was not handled", i)
+					numbers = append(numbers, i)
 				}
 			}
-		})
+			return numbers
+		}
+		b.untilOr("every event", func() bool { return len(missing()) == 0 }, func() { t.Errorf("not handled: %d", missing()) })
+		if got := len(seen()); got != n {
+			t.Errorf("COMMAND was given %d different payloads, want %d: one was not whole", got, n)
+		}
 		b.untilSQL(settled, "t")
 		consume.signal(syscall.SIGTERM)
 		consume.wantCode(0, 30*time.Second)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +27,7 @@ type commandHandler struct {
 }
 
 func (h *commandHandler) handle(ctx context.Context, e *events.Event) error {
-	p, err := h.command.start(bytes.NewReader(e.Payload), nil, eventEnvironment(e))
+	p, err := h.command.start(e.Payload, eventEnvironment(e))
 	if err != nil {
 		return h.command.notStarted(ctx, err)
 	}

@@ -63,12 +63,31 @@ func (c *program) starter() {
 // errClosed is the answer to a start after the end.
 var errClosed = errors.New("consume is ending")
 
-// start starts a process. Its stdout is stdout, or passed on when that is nil.
-func (c *program) start(stdin io.Reader, stdout io.Writer, eventEnv []string) (*process, error) {
-	p := c.prepare(stdout, eventEnv)
+// start starts a process that reads the payload.
+func (c *program) start(payload []byte, eventEnv []string) (*process, error) {
+	p := c.prepare(nil, eventEnv)
+	stdin, feed, err := payloadPipe(payload)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stdin.Close() }() // the process has its own
 	p.cmd.Stdin = stdin
-	return p, c.launch(p)
+	if err := c.launch(p); err != nil {
+		_ = feed.Close()
+		return nil, err
+	}
+	go func() {
+		<-p.exited // a process that it left behind may hold the pipe and read nothing
+		_ = feed.Close()
+	}()
+	go func() {
+		_, _ = feed.Write(payload[min(len(payload), pipeHolds):]) // it need not read all
+		_ = feed.Close()
+	}()
+	return p, nil
 }
+
+// prepare leaves stdin empty. What it writes to stdout is passed on when stdout is nil.
 
 func (c *program) prepare(stdout io.Writer, eventEnv []string) *process {
 	p := &process{command: c, exited: make(chan struct{}), tail: &tail{}}

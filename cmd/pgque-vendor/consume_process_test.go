@@ -162,7 +162,7 @@ func (b *consumeBench) until(what string, is func() bool) {
 // untilOr waits, and says more when that was in vain.
 func (b *consumeBench) untilOr(what string, is func() bool, more func()) {
 	b.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			more()
 			b.Fatalf("%s has not come about", what)
@@ -183,7 +183,7 @@ func (b *consumeBench) untilFile(name string) {
 func (b *consumeBench) untilSQL(sql, want string) {
 	b.Helper()
 	var got string
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if got = b.db.Value(b.T, sql); got == want {
 			return
 		}
