@@ -36,8 +36,8 @@ type ConsumerConfig struct {
 	Grace time.Duration
 	// Logger gets what an operator should know; nothing is logged without one.
 	Logger *slog.Logger
-	// Observer is told of every event ([Handled]), batch ([Settled]) and change
-	// of the lease ([Leased]).
+	// Observer is told of every event ([Handled]), batch ([Settled]), change of the
+	// lease ([Leased], [StandingBy]) and failed try ([ConsumerFailed]).
 	Observer Observer
 }
 

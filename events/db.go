@@ -187,17 +187,3 @@ func loggerOr(l *slog.Logger) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.Level(127)}))
 }
-
-// Observer is told what a Consumer or a Ticker did, to count it as metrics. It is
-// called from several goroutines and must return at once. A nil Observer is fine.
-type Observer func(Observation)
-
-// Observation is one thing that happened; switch on its type: [Handled],
-// [Settled], [Leased], and those of the ticker.
-type Observation interface{ observation() }
-
-func (o Observer) observe(what Observation) {
-	if o != nil {
-		o(what)
-	}
-}

@@ -12,15 +12,6 @@ import (
 	"github.com/stega/pgque-vendor/events/internal/crash"
 )
 
-// Leased is observed when this process becomes the active one for its consumer,
-// and when it no longer is.
-type Leased struct {
-	Queue, Consumer string
-	Active          bool
-}
-
-func (Leased) observation() {}
-
 // run is one call of Consumer.Run.
 //
 // Four contexts say who may go on. stop ends when the caller asks for the end;
@@ -140,6 +131,7 @@ func (r *run) loop() error {
 		}
 		failures++
 		pause := grow(250*time.Millisecond, 2, 5*time.Second, failures)
+		r.failed("consume", err)
 		r.cfg.Logger.Error("consuming was interrupted", "err", err, "again_in", pause.Round(time.Millisecond))
 		r.dropConnections(err)
 		sleep(r.stop, pause)
@@ -250,6 +242,7 @@ func (r *run) standBy(started *bool) (active bool, err error) {
 		}
 		*started = true
 		if !said {
+			r.cfg.Observer.observe(StandingBy{r.queue, r.name})
 			r.cfg.Logger.Info("another process is active for this consumer; standing by")
 			said = true
 		}
@@ -380,6 +373,7 @@ func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
 		if transient(err) && failures < 5 {
 			pause = grow(10*time.Millisecond, 2, time.Second, failures)
 		}
+		r.failed("settle", err)
 		r.cfg.Logger.Error("settling failed; the outcomes are kept and it is tried again", "batch", b.id, "err", err, "again_in", pause.Round(time.Millisecond))
 		r.dropConnections(err)
 		if sqlState(err) == "" {
@@ -387,6 +381,10 @@ func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
 		}
 		sleep(r.handlers, pause) // which also the end of the grace ends
 	}
+}
+
+func (r *run) failed(action string, err error) {
+	r.cfg.Observer.observe(ConsumerFailed{Queue: r.queue, Consumer: r.name, Action: action, Err: err})
 }
 
 // dropConnections empties the pool when its connections lead to the wrong server
