@@ -177,7 +177,7 @@ func TestFirstReleaseIsRefused(t *testing.T) {
 func TestStepWhileLeased(t *testing.T) {
 	_, pool := setUp(t, newest(t))
 	r := start(t, pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
-	until(t, 10*time.Second, "start", r.active)
+	until(t, "start", r.active)
 	c := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
 	if _, err := c.Step(t.Context()); !errors.Is(err, events.ErrLeased) {
 		t.Errorf("Step = %v, want ErrLeased", err)

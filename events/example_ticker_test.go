@@ -16,7 +16,7 @@ import (
 func ExampleTicker() {
 	pool, done := exampleDatabase()
 	defer done()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	ticker := events.NewTicker(pool, events.TickerConfig{

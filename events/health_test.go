@@ -92,7 +92,7 @@ func TestHealthyHasNoFinding(t *testing.T) {
 		running.Exec(t, `select pgque.unsubscribe('q', 'c')`)
 		running.Exec(t, `update pgque.queue set queue_switch_time = now() - interval '3 hours'`)
 		runTicker(t, NewTicker(runningPool, TickerConfig{}))
-		eventually(t, 10*time.Second, "rotation", func() bool {
+		eventually(t, "rotation", func() bool {
 			return scalar[int](t, runningPool, "select count(*) from pgque.queue where queue_switch_step2 is null or queue_switch_time < now() - interval '1 hour'") == 0
 		})
 		if got := findings(t, runningPool, HealthConfig{}, Note); got != "" {

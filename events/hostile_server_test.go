@@ -58,29 +58,29 @@ func TestFailover(t *testing.T) {
 	h := func(_ context.Context, e *events.Event) error { got.add(e); return nil }
 	cfg := events.ConsumerConfig{Poll: 100 * time.Millisecond}
 	a := start(t, pool, cfg, h)
-	until(t, 10*time.Second, "start", a.active)
+	until(t, "start", a.active)
 	publish(t, pool, 10)
-	until(t, 10*time.Second, "delivery from the first primary", func() bool { n, _ := got.count(); return n == 10 })
+	until(t, "delivery from the first primary", func() bool { n, _ := got.count(); return n == 10 })
 	b := start(t, early, cfg, h)
-	until(t, 10*time.Second, "refusal of the standby", func() bool { return b.log.count(events.ErrReadOnly.Error()) > 0 })
-	until(t, 20*time.Second, "the standby to have all", func() bool {
+	until(t, "refusal of the standby", func() bool { return b.log.count(events.ErrReadOnly.Error()) > 0 })
+	until(t, "the standby to have all", func() bool {
 		return value[int](t, early, "select count(*) from pgque.tick") == value[int](t, pool, "select count(*) from pgque.tick") &&
 			value[int](t, early, "select count(*) from pgque.subscription where sub_batch is null and sub_last_tick = (select max(tick_id) from pgque.tick)") == 1
 	})
 	primary.Kill(t)
 	standby.Promote(t)
 	promoted := time.Now()
-	until(t, 20*time.Second, "sending to the new primary", func() bool {
+	until(t, "sending to the new primary", func() bool {
 		_, err := events.Send(context.Background(), pool, queue, events.Event{Type: "t", Payload: []byte("11")})
 		return err == nil
 	})
-	until(t, 30*time.Second, "delivery from the new primary", func() bool { n, _ := got.count(); return n == 11 })
+	until(t, "delivery from the new primary", func() bool { n, _ := got.count(); return n == 11 })
 	t.Logf("delivered %s after the promotion", time.Since(promoted).Round(100*time.Millisecond))
-	until(t, 30*time.Second, "one of them active, one standing by", func() bool {
+	until(t, "one of them active, one standing by", func() bool {
 		return a.log.count("standing by")+b.log.count("standing by") > 0
 	})
 	for _, r := range []*running{a, b} {
-		if err := r.end(10 * time.Second); err != nil {
+		if err := r.end(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestStandbyEmptiesThePool(t *testing.T) {
 	}
 	standby := primary.Standby(t)
 	there := newPool(t, standby.URL(db.Name, ""), nil)
-	until(t, 20*time.Second, "the queue on the standby", func() bool {
+	until(t, "the queue on the standby", func() bool {
 		return value[bool](t, there, "select to_regclass('pgque.queue') is not null") && value[int](t, there, "select count(*) from pgque.queue") == 1
 	})
 	// What a name in DNS does at a failover: it leads elsewhere from now on.
@@ -112,13 +112,13 @@ func TestStandbyEmptiesThePool(t *testing.T) {
 	})
 	var got tally
 	r := start(t, pool, events.ConsumerConfig{Poll: 100 * time.Millisecond}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-	until(t, 10*time.Second, "refusal", func() bool { return r.log.count(events.ErrReadOnly.Error()) > 0 })
+	until(t, "refusal", func() bool { return r.log.count(events.ErrReadOnly.Error()) > 0 })
 	address.Store(primary.Address())
-	until(t, 20*time.Second, "start", r.active)
+	until(t, "start", r.active)
 	publish(t, db.Pool(t), 3)
 	eventstest.Tick(t, db.Pool(t), queue)
-	until(t, 20*time.Second, "delivery", func() bool { n, _ := got.count(); return n == 3 })
-	if err := r.end(10 * time.Second); err != nil {
+	until(t, "delivery", func() bool { n, _ := got.count(); return n == 3 })
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 }
@@ -159,9 +159,9 @@ func TestIsolationUnderLoad(t *testing.T) {
 				})
 			}
 			publishers.Wait()
-			until(t, 30*time.Second, "all handled", func() bool { n, _ := got.count(); return int64(n) == sent.Load() })
-			until(t, 30*time.Second, "retries handled", func() bool { return value[int](t, direct, retries) == 0 })
-			if err := r.end(10 * time.Second); err != nil {
+			until(t, "all handled", func() bool { n, _ := got.count(); return int64(n) == sent.Load() })
+			until(t, "retries handled", func() bool { return value[int](t, direct, retries) == 0 })
+			if err := r.end(); err != nil {
 				t.Error(err)
 			}
 			if n := r.log.count("interrupted"); n > 0 {
@@ -225,13 +225,13 @@ func TestRestoredElsewhere(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
-		until(t, 10*time.Second, "subscription to "+name, func() bool {
+		until(t, "subscription to "+name, func() bool {
 			return value[int](t, there, "select count(*) from pgque.subscription join pgque.queue on queue_id = sub_queue where queue_name = $1", name) == 1
 		})
 		if _, err := events.Send(t.Context(), there, name, events.Event{Type: "t", Payload: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 20*time.Second, "delivery from "+name, func() bool { n, _ := got.count(); return n == 1 })
+		until(t, "delivery from "+name, func() bool { n, _ := got.count(); return n == 1 })
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -47,7 +47,7 @@ func TestBehindPgbouncer(t *testing.T) {
 	}
 	cfg := events.ConsumerConfig{Poll: 50 * time.Millisecond, Workers: 2}
 	a, b := start(t, newPool(t, url, nil), cfg, h), start(t, newPool(t, url, nil), cfg, h)
-	until(t, 10*time.Second, "one active, one standing by", func() bool {
+	until(t, "one active, one standing by", func() bool {
 		return a.log.count("standing by")+b.log.count("standing by") == 1 && (a.active() || b.active())
 	})
 	publisher := newPool(t, url, nil)
@@ -56,21 +56,21 @@ func TestBehindPgbouncer(t *testing.T) {
 	}
 	publish(t, publisher, 100)
 	eventstest.Tick(t, direct, queue)
-	until(t, 10*time.Second, "all handled", func() bool { distinct, _ := got.count(); return distinct == 100 })
-	until(t, 10*time.Second, "settled", func() bool { return value[int](t, direct, retries) == 90 })
+	until(t, "all handled", func() bool { distinct, _ := got.count(); return distinct == 100 })
+	until(t, "settled", func() bool { return value[int](t, direct, retries) == 90 })
 	if a.active() && b.active() {
 		t.Error("both were active")
 	}
-	until(t, 10*time.Second, "polling is said", func() bool { return a.log.count("polling only") == 1 && b.log.count("polling only") == 1 })
+	until(t, "polling is said", func() bool { return a.log.count("polling only") == 1 && b.log.count("polling only") == 1 })
 	first, second := a, b
 	if b.active() {
 		first, second = b, a
 	}
-	if err := first.end(10 * time.Second); err != nil {
+	if err := first.end(); err != nil {
 		t.Error(err)
 	}
-	until(t, 10*time.Second, "take-over", second.active)
-	if err := second.end(10 * time.Second); err != nil {
+	until(t, "take-over", second.active)
+	if err := second.end(); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,8 +100,8 @@ func TestDatabaseDefaults(t *testing.T) {
 				}
 				return errors.New("again")
 			})
-			until(t, 10*time.Second, "settling", func() bool { return value[int](t, direct, retries) == 10 })
-			if err := r.end(5 * time.Second); err != nil {
+			until(t, "settling", func() bool { return value[int](t, direct, retries) == 10 })
+			if err := r.end(); err != nil {
 				t.Error(err)
 			}
 			if n := ran.Load(); n != 10 {
@@ -144,14 +144,14 @@ func TestSilentNetwork(t *testing.T) {
 				got.add(e)
 				return nil
 			})
-			until(t, 30*time.Second, "take-over", func() bool { n, _ := got.count(); return n == 4 })
+			until(t, "take-over", func() bool { n, _ := got.count(); return n == 4 })
 			t.Logf("taken over after %s", time.Since(cut).Round(100*time.Millisecond))
 			stopped := time.Now()
-			if err := a.end(30 * time.Second); err != nil {
+			if err := a.end(); err != nil {
 				t.Logf("Run of the cut-off process = %v", err)
 			}
 			t.Logf("the cut-off process ended in %s", time.Since(stopped).Round(100*time.Millisecond))
-			if err := b.end(10 * time.Second); err != nil {
+			if err := b.end(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -170,17 +170,17 @@ func TestServerRestart(t *testing.T) {
 	}
 	var got tally
 	r := start(t, pool, events.ConsumerConfig{Poll: 100 * time.Millisecond}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-	until(t, 5*time.Second, "start", r.active)
+	until(t, "start", r.active)
 	for i := range 2 {
 		pg.Restart(t)
 		restarted := time.Now()
 		conn := db.Connect(t)
 		publish(t, conn, 10*(i+1))
 		eventstest.Tick(t, conn, queue)
-		until(t, 20*time.Second, "delivery after a restart", func() bool { n, _ := got.count(); return n == 10*(i+1) })
+		until(t, "delivery after a restart", func() bool { n, _ := got.count(); return n == 10*(i+1) })
 		t.Logf("delivered %s after the restart", time.Since(restarted).Round(10*time.Millisecond))
 	}
-	if err := r.end(5 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 }
@@ -218,13 +218,13 @@ func TestRollingRestart(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond) // the load goes on while they change over
 		}
-		if err := old.end(10 * time.Second); err != nil {
+		if err := old.end(); err != nil {
 			t.Fatal(err)
 		}
 		old = next
 	}
-	until(t, 20*time.Second, "all handled", func() bool { n, _ := got.count(); return n == sent })
-	if err := old.end(10 * time.Second); err != nil {
+	until(t, "all handled", func() bool { n, _ := got.count(); return n == sent })
+	if err := old.end(); err != nil {
 		t.Error(err)
 	}
 	if distinct, total := got.count(); distinct != sent || total != sent {

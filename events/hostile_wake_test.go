@@ -61,7 +61,7 @@ func TestStopWhileGettingTheLease(t *testing.T) {
 	h := func(context.Context, *events.Event) error { return nil }
 	r = start(t, pool, events.ConsumerConfig{}, h)
 	close(ready)
-	if err := r.wait(10 * time.Second); err != nil {
+	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
 	if n := value[int](t, direct, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"); n != 0 {
@@ -100,7 +100,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, pool, events.ConsumerConfig{Poll: 20 * time.Millisecond}, h) // under the guard
-	until(t, 10*time.Second, "dead letters", func() bool { return value[int](t, direct, dead) == 3 })
+	until(t, "dead letters", func() bool { return value[int](t, direct, dead) == 3 })
 	// Retries and rotations of a queue that is damaged are done one by one.
 	db.Exec(t, `select pgque.subscribe('other', 'c'); select pgque.event_retry_raw('other', 'c', now(), 1, now(), 1, 't', '{}', null, null, null, null);
 		update pgque.queue set queue_switch_time = now() - interval '3 hours';
@@ -116,7 +116,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 			}
 		}}).Run(tickerCtx)
 	}()
-	until(t, 20*time.Second, "failures of the damaged queue", func() bool {
+	until(t, "failures of the damaged queue", func() bool {
 		_, retry := failed.Load("retry")
 		_, rotate := failed.Load("rotate")
 		return retry && rotate
@@ -133,7 +133,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 	_ = (&events.Nudger{}).Nudge(ctx, pool)
 	_, _ = events.PurgeInbox(ctx, pool, time.Hour)
 	_, _ = events.Purge(ctx, pool, events.DeadLetterFilter{Queue: queue})
-	if err := r.end(10 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 	stop()
@@ -167,8 +167,8 @@ func TestBurstOfNotifications(t *testing.T) {
 	})
 	var got tally
 	r := start(t, pool, events.ConsumerConfig{Poll: time.Minute}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-	until(t, 10*time.Second, "start", r.active)
-	until(t, 10*time.Second, "listening", func() bool { // its proof wakes it, so it looks for a second time
+	until(t, "start", r.active)
+	until(t, "listening", func() bool { // its proof wakes it, so it looks for a second time
 		return looks.Load() >= 2
 	})
 	before := looks.Load()
@@ -177,8 +177,8 @@ func TestBurstOfNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventstest.Tick(t, direct, queue)
-	until(t, 10*time.Second, "delivery", func() bool { n, _ := got.count(); return n == 5 })
-	if err := r.end(5 * time.Second); err != nil {
+	until(t, "delivery", func() bool { n, _ := got.count(); return n == 5 })
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 	if n := looks.Load() - before; n > 1000 {
@@ -212,14 +212,14 @@ func TestSpuriousCorruption(t *testing.T) {
 		login := db.Role(t)
 		db.Exec(t, "grant pgque_admin to "+login)
 		r := start(t, db.PoolAs(t, login), events.ConsumerConfig{}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-		until(t, 10*time.Second, "the wait for the row", func() bool {
+		until(t, "the wait for the row", func() bool {
 			return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and usename = $1 and wait_event_type = 'Lock'", login) > 0
 		})
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		until(t, 10*time.Second, "the second batch", func() bool { n, _ := got.count(); return n == 2 })
-		if err := r.end(10 * time.Second); err != nil {
+		until(t, "the second batch", func() bool { n, _ := got.count(); return n == 2 })
+		if err := r.end(); err != nil {
 			t.Error(err)
 		}
 		if strings.Contains(r.log.String(), "level=ERROR") {
@@ -243,7 +243,7 @@ func TestLateAnswerToTheLock(t *testing.T) {
 	if _, err := handler(pool, events.ConsumerConfig{}, h).Step(ctx); err == nil || errors.Is(err, events.ErrLeased) {
 		t.Fatalf("Step = %v, want that no answer came", err)
 	}
-	until(t, 5*time.Second, "the lease for the next", func() bool {
+	until(t, "the lease for the next", func() bool {
 		_, err := handler(direct, events.ConsumerConfig{}, h).Step(context.Background())
 		return err == nil
 	})
@@ -270,7 +270,7 @@ func TestShutdownInALargeBatch(t *testing.T) {
 		return nil
 	})
 	close(ready)
-	if err := r.wait(time.Minute); err != nil {
+	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
 	if n := value[int](t, pool, "select count(*) from pgque.retry_queue where ev_retry is null and ev_retry_after <= now()"); n != all-int(handled.Load()) {

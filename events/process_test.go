@@ -45,13 +45,13 @@ func startProcess(t *testing.T, env string) *process {
 	return p
 }
 
-func (p *process) next(t *testing.T, within time.Duration) string {
+func (p *process) next(t *testing.T) string {
 	t.Helper()
 	select {
 	case line := <-p.lines:
 		return line
-	case <-time.After(within):
-		t.Fatalf("the process said nothing within %s", within)
+	case <-time.After(patience):
+		t.Fatalf("the process said nothing within %s", patience)
 		return ""
 	}
 }
@@ -69,19 +69,19 @@ func TestProcesses(t *testing.T) {
 			publish(t, pool, 3)
 			eventstest.Tick(t, pool, queue)
 			p := startProcess(t, "EVENTS_TEST_CONSUMER="+db.URL)
-			if line := p.next(t, 20*time.Second); line != "handling 1" {
+			if line := p.next(t); line != "handling 1" {
 				t.Fatal(line)
 			}
 			var got tally
 			second := start(t, pool, events.ConsumerConfig{}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-			until(t, 10*time.Second, "standing by", func() bool { return second.log.count("standing by") == 1 })
+			until(t, "standing by", func() bool { return second.log.count("standing by") == 1 })
 			if err := p.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
 			at := time.Now()
-			until(t, 20*time.Second, "take-over", func() bool { n, _ := got.count(); return n == 3 })
+			until(t, "take-over", func() bool { n, _ := got.count(); return n == 3 })
 			t.Logf("taken over after %s", time.Since(at).Round(100*time.Millisecond))
-			until(t, 5*time.Second, "ack", func() bool {
+			until(t, "ack", func() bool {
 				return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
 			})
 			if signal == syscall.SIGKILL {
@@ -90,10 +90,10 @@ func TestProcesses(t *testing.T) {
 			if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
 			}
-			if line := p.next(t, 10*time.Second); line != "cancelled 1" {
+			if line := p.next(t); line != "cancelled 1" {
 				t.Errorf("after it went on, the process said %q", line)
 			}
-			if err := second.end(10 * time.Second); err != nil {
+			if err := second.end(); err != nil {
 				t.Error(err)
 			}
 			if n := value[int](t, pool, retries); n != 0 {
@@ -147,7 +147,7 @@ func TestKilledUnderRotation(t *testing.T) {
 			rotateAt = now.Add(time.Second)
 		}
 	}
-	until(t, 60*time.Second, "all handled", func() bool {
+	until(t, "all handled", func() bool {
 		// A killed process's booking is due in an hour.
 		if _, err := pool.Exec(t.Context(), "update pgque.retry_queue set ev_retry_after = now() where ev_retry_after > now() + interval '30 min' and not exists (select from pgque.subscription where sub_batch is not null)"); err != nil {
 			t.Fatal(err)

@@ -75,29 +75,33 @@ func start(t testing.TB, pool *pgxpool.Pool, cfg events.ConsumerConfig, h events
 	return r
 }
 
-// end stops the consumer and returns what Run returned, within the time.
-func (r *running) end(within time.Duration) error {
+// end stops the consumer and returns what Run returned.
+func (r *running) end() error {
 	r.t.Helper()
 	r.stop()
-	return r.wait(within)
+	return r.wait()
 }
 
-func (r *running) wait(within time.Duration) error {
+func (r *running) wait() error {
 	r.t.Helper()
 	select {
 	case err := <-r.done:
 		return err
-	case <-time.After(within):
-		r.t.Fatalf("Run did not return within %s; log:\n%s", within, r.log)
+	case <-time.After(patience):
+		r.t.Fatalf("Run did not return within %s; log:\n%s", patience, r.log)
 		return nil
 	}
 }
 
-func until(t testing.TB, within time.Duration, what string, ok func() bool) {
+// patience is how long tests wait for what must come about: more than a busy
+// machine needs. How fast it comes is for the benchmarks to say.
+const patience = 2 * time.Minute
+
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, within)
+			t.Fatalf("%s: not within %s", what, patience)
 		}
 	}
 }
@@ -125,7 +129,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 		<-inHandler
 		r.stop()
 		close(goOn)
-		if err := r.wait(5 * time.Second); err != nil {
+		if err := r.wait(); err != nil {
 			t.Fatalf("Run = %v", err)
 		}
 		if n := value[int](t, pool, "select count(*) from pgque.retry_queue where ev_retry is null and ev_retry_after <= now()"); n != 3 {
@@ -157,7 +161,7 @@ func TestGraceExceeded(t *testing.T) {
 		return ctx.Err()
 	})
 	<-in
-	if err := r.end(3 * time.Second); !errors.Is(err, events.ErrGraceExceeded) {
+	if err := r.end(); !errors.Is(err, events.ErrGraceExceeded) {
 		t.Errorf("Run = %v, want ErrGraceExceeded", err)
 	}
 	// The handler returned when its context ended: both events are back.
@@ -179,7 +183,7 @@ func TestAbort(t *testing.T) {
 	})
 	<-in
 	r.c.Abort()
-	if err := r.wait(2 * time.Second); !errors.Is(err, events.ErrAborted) {
+	if err := r.wait(); !errors.Is(err, events.ErrAborted) {
 		t.Errorf("Run = %v, want ErrAborted", err)
 	}
 	if n := value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null"); n != 1 {
@@ -196,7 +200,7 @@ func TestWakeUp(t *testing.T) {
 			at.Store(time.Now().UnixNano())
 			return nil
 		})
-		until(t, 5*time.Second, "listening", func() bool {
+		until(t, "listening", func() bool {
 			return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query like '%WaitFor%' or query ilike 'listen%proof%'") > 0 && r.active()
 		})
 		for range 3 {
@@ -204,17 +208,17 @@ func TestWakeUp(t *testing.T) {
 			at.Store(0)
 			ticked := time.Now()
 			eventstest.Tick(t, pool, queue)
-			until(t, 2*time.Second, "delivery", func() bool { return at.Load() != 0 })
-			if d := time.Unix(0, at.Load()).Sub(ticked); d > 200*time.Millisecond {
-				t.Errorf("delivered %s after the tick", d)
+			until(t, "delivery", func() bool { return at.Load() != 0 })
+			if d := time.Unix(0, at.Load()).Sub(ticked); d > 20*time.Second {
+				t.Errorf("delivered %s after the tick, by the poll", d)
 			}
 		}
 		began := time.Now()
-		if err := r.end(2 * time.Second); err != nil {
+		if err := r.end(); err != nil {
 			t.Error(err)
 		}
-		if d := time.Since(began); d > time.Second {
-			t.Errorf("stopping took %s", d)
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("stopping took %s, the time of a poll", d)
 		}
 	})
 }
@@ -238,22 +242,22 @@ func TestLeaseLost(t *testing.T) {
 	a := start(t, pool, events.ConsumerConfig{}, block)
 	<-in
 	b := start(t, db.Pool(t), events.ConsumerConfig{Workers: 2}, func(_ context.Context, e *events.Event) error { second.add(e); return nil })
-	until(t, 5*time.Second, "standing by", func() bool { return b.log.count("standing by") == 1 })
+	until(t, "standing by", func() bool { return b.log.count("standing by") == 1 })
 	a.stop() // so that it does not come back for the lease
 	_, err := pool.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted
 		and database = (select oid from pg_database where datname = current_database())`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, 10*time.Second, "take-over", func() bool { n, _ := second.count(); return n == 3 })
-	until(t, 10*time.Second, "cancelling", func() bool { return cancelled.Load() > 0 })
+	until(t, "take-over", func() bool { n, _ := second.count(); return n == 3 })
+	until(t, "cancelling", func() bool { return cancelled.Load() > 0 })
 	if n := a.log.count("stale"); n != 0 {
 		t.Error("the loser tried to settle")
 	}
-	if err := a.wait(5 * time.Second); err != nil {
+	if err := a.wait(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	if err := b.end(5 * time.Second); err != nil {
+	if err := b.end(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
 	if distinct, total := second.count(); distinct != 3 || total != 3 {
@@ -268,7 +272,7 @@ func TestTerminatedConnections(t *testing.T) {
 	admin := db.Connect(t)
 	var got tally
 	r := start(t, pool, events.ConsumerConfig{Poll: 100 * time.Millisecond}, func(_ context.Context, e *events.Event) error { got.add(e); return nil })
-	until(t, 5*time.Second, "start", r.active)
+	until(t, "start", r.active)
 	total := 0
 	for range 3 {
 		if _, err := admin.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"); err != nil {
@@ -277,9 +281,9 @@ func TestTerminatedConnections(t *testing.T) {
 		publish(t, admin, 10)
 		eventstest.Tick(t, admin, queue)
 		total += 10
-		until(t, 15*time.Second, "delivery after termination", func() bool { _, n := got.count(); return n >= total })
+		until(t, "delivery after termination", func() bool { _, n := got.count(); return n >= total })
 	}
-	if err := r.end(5 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 	if r.log.count("listening again") == 0 {
@@ -303,20 +307,20 @@ func TestSettlingFails(t *testing.T) {
 		calls.Add(1)
 		return errors.New("fails as well")
 	})
-	until(t, 10*time.Second, "two tries", func() bool { return r.log.count("settling failed") >= 2 })
+	until(t, "two tries", func() bool { return r.log.count("settling failed") >= 2 })
 	if n := calls.Load(); n != 3 {
 		t.Errorf("%d handler calls, want 3", n)
 	}
 	if _, err := admin.Exec(t.Context(), "drop trigger fail on pgque.subscription"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 10*time.Second, "recovery", func() bool {
+	until(t, "recovery", func() bool {
 		return value[int](t, admin, "select count(*) from pgque.subscription where sub_batch is not null") == 0
 	})
 	if n := value[int](t, admin, retries); n != 3 || calls.Load() != 3 {
 		t.Errorf("%d retries after %d handler calls, want 3 and 3", n, calls.Load())
 	}
-	if err := r.end(5 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 }
@@ -325,8 +329,8 @@ func TestSettlingFails(t *testing.T) {
 func TestIdleIsFree(t *testing.T) {
 	_, pool := setUp(t, newest(t))
 	r := start(t, pool, events.ConsumerConfig{Poll: 10 * time.Millisecond}, func(context.Context, *events.Event) error { return nil })
-	until(t, 5*time.Second, "start", r.active)
-	until(t, 5*time.Second, "proof of the listener", func() bool {
+	until(t, "start", r.active)
+	until(t, "proof of the listener", func() bool {
 		return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%proof%'") == 1
 	})
 	time.Sleep(200 * time.Millisecond) // the subject of the test is that nothing happens
@@ -338,7 +342,7 @@ func TestIdleIsFree(t *testing.T) {
 	if after := state(); after != before {
 		t.Errorf("transaction id and updates went from %s to %s while idle", before, after)
 	}
-	if err := r.end(5 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 }
@@ -378,8 +382,8 @@ func TestRoles(t *testing.T) {
 			}
 			return nil
 		})
-		until(t, 5*time.Second, "settled", func() bool { return value[int](t, pool, retries) == 2 })
-		if err := r.end(5 * time.Second); err != nil {
+		until(t, "settled", func() bool { return value[int](t, pool, retries) == 2 })
+		if err := r.end(); err != nil {
 			t.Error(err)
 		}
 		if distinct, total := got.count(); distinct != 4 || total != 4 {

@@ -79,7 +79,7 @@ func TestHandBackAsReader(t *testing.T) {
 		return ctx.Err()
 	})
 	<-in
-	if err := r.end(10 * time.Second); !errors.Is(err, events.ErrGraceExceeded) {
+	if err := r.end(); !errors.Is(err, events.ErrGraceExceeded) {
 		t.Errorf("Run = %v", err)
 	}
 	if n := value[int](t, pool, dead); n != 0 {
@@ -155,8 +155,8 @@ func TestStopWhileSettlingFails(t *testing.T) {
 	publish(t, pool, 1)
 	eventstest.Tick(t, pool, queue)
 	r := start(t, pool, events.ConsumerConfig{Grace: 100 * time.Millisecond}, func(context.Context, *events.Event) error { return nil })
-	until(t, 10*time.Second, "two tries", func() bool { return r.log.count("settling failed") >= 2 })
-	if err := r.end(10 * time.Second); !errors.Is(err, events.ErrGraceExceeded) {
+	until(t, "two tries", func() bool { return r.log.count("settling failed") >= 2 })
+	if err := r.end(); !errors.Is(err, events.ErrGraceExceeded) {
 		t.Errorf("Run = %v, want ErrGraceExceeded", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestUnansweredAck(t *testing.T) {
 				}
 				return nil
 			})
-			until(t, 20*time.Second, "settling", func() bool { return settled.Load() != nil })
+			until(t, "settling", func() bool { return settled.Load() != nil })
 			if s := settled.Load(); s.Stale || fail && s.Retried != 1 || s.Events != 2 {
 				t.Errorf("observed %+v", s)
 			}
@@ -216,7 +216,7 @@ func TestGuardSurvivesErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, lossyPool, events.ConsumerConfig{}, h)
-	until(t, 20*time.Second, "settling", func() bool {
+	until(t, "settling", func() bool {
 		return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
 	})
 	if distinct, total := got.count(); distinct != 5 || total != 7 {
@@ -244,7 +244,7 @@ func TestGuardSurvivesDeadlock(t *testing.T) {
 		if nextval('public.tries') = 2 then raise 'deadlock' using errcode = '40P01'; end if; return new; end $$;
 		create trigger fail before insert on pgque.retry_queue for each row execute function fail()`)
 	r := start(t, pool, events.ConsumerConfig{}, h)
-	until(t, 20*time.Second, "settling", func() bool {
+	until(t, "settling", func() bool {
 		return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
 	})
 	// Two tries, of which the second booked all three.
@@ -276,15 +276,15 @@ func TestWreckOfAnotherInOwnBatch(t *testing.T) {
 	<-in
 	loseLease(pool)
 	other := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
-	until(t, 10*time.Second, "a crash of the other", func() bool {
+	until(t, "a crash of the other", func() bool {
 		_, err := other.Step(eventstest.CrashAt(context.Background(), eventstest.Handled, 2))
 		return errors.Is(err, eventstest.Crashed)
 	})
 	close(goOn)
-	until(t, 20*time.Second, "settling", func() bool {
+	until(t, "settling", func() bool {
 		return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null") == 0
 	})
-	if err := r.end(10 * time.Second); err != nil {
+	if err := r.end(); err != nil {
 		t.Error(err)
 	}
 	if got := fmt.Sprint(got.order()); got != "[1 1 3]" {

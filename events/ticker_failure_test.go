@@ -40,15 +40,15 @@ func TestTickerSurvivesRestarts(t *testing.T) {
 		check := openPool(t, db.URL)
 		before := lastTick(t, check, "q")
 		sendText(t, check, "q")
-		eventually(t, 5*time.Second, "tick "+when, func() bool { return lastTick(t, check, "q") > before })
-		eventually(t, 5*time.Second, "health "+when, func() bool { return ticker.Health() == nil })
+		eventually(t, "tick "+when, func() bool { return lastTick(t, check, "q") > before })
+		eventually(t, "health "+when, func() bool { return ticker.Health() == nil })
 		check.Close()
 	}
 	ticks("at first")
 	server.Restart(t)
 	ticks("after a restart")
 	server.Kill(t)
-	eventually(t, 10*time.Second, "bad health", func() bool { return ticker.Health() != nil })
+	eventually(t, "bad health", func() bool { return ticker.Health() != nil })
 	server.Start(t)
 	ticks("after a crash")
 	if !strings.Contains(text.String(), "tick works again") || !strings.Contains(text.String(), "tick failed") {
@@ -66,9 +66,9 @@ func TestTickerLeavesSilentConnections(t *testing.T) {
 	proxy := pgtest.Proxy(t, db.Server.Address())
 	ticker := NewTicker(openPool(t, proxy.URL(t, db.URL)), TickerConfig{})
 	stop := runTicker(t, ticker)
-	eventually(t, 10*time.Second, "health", func() bool { return ticker.Health() == nil })
+	eventually(t, "health", func() bool { return ticker.Health() == nil })
 	proxy.Silence(pgtest.Both)
-	eventually(t, callTimeout+10*time.Second, "bad health", func() bool { return ticker.Health() != nil })
+	eventually(t, "bad health", func() bool { return ticker.Health() != nil })
 	started := time.Now()
 	stop() // also the end must not wait for the dead connection
 	if d := time.Since(started); d > 10*time.Second {
@@ -85,14 +85,14 @@ func TestTickerLosesItsGrant(t *testing.T) {
 	db.Exec(t, "grant pgque_admin to "+role)
 	ticker := NewTicker(db.PoolAs(t, role), TickerConfig{Every: 5 * time.Millisecond})
 	runTicker(t, ticker)
-	eventually(t, 10*time.Second, "health", func() bool { return ticker.Health() == nil })
+	eventually(t, "health", func() bool { return ticker.Health() == nil })
 	db.Exec(t, "revoke pgque_admin from "+role)
 	sendText(t, pool, "q")
-	eventually(t, 10*time.Second, "bad health", func() bool { return errors.Is(ticker.Health(), ErrPermission) })
+	eventually(t, "bad health", func() bool { return errors.Is(ticker.Health(), ErrPermission) })
 	before := lastTick(t, pool, "q")
 	db.Exec(t, "grant pgque_admin to "+role)
-	eventually(t, 10*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
-	eventually(t, 10*time.Second, "health", func() bool { return ticker.Health() == nil })
+	eventually(t, "tick", func() bool { return lastTick(t, pool, "q") > before })
+	eventually(t, "health", func() bool { return ticker.Health() == nil })
 }
 
 // A standby cannot be ticked; when it is promoted the ticker goes on.
@@ -110,12 +110,12 @@ func TestTickerOnAStandby(t *testing.T) {
 	pool := openPool(t, standby.URL(db.Name, ""))
 	ticker := NewTicker(pool, TickerConfig{})
 	runTicker(t, ticker)
-	eventually(t, 10*time.Second, "bad health", func() bool { return errors.Is(ticker.Health(), ErrReadOnly) })
+	eventually(t, "bad health", func() bool { return errors.Is(ticker.Health(), ErrReadOnly) })
 	standby.Promote(t)
-	eventually(t, 15*time.Second, "health", func() bool { return ticker.Health() == nil })
+	eventually(t, "health", func() bool { return ticker.Health() == nil })
 	before := lastTick(t, pool, "q")
 	sendText(t, pool, "q")
-	eventually(t, 5*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+	eventually(t, "tick", func() bool { return lastTick(t, pool, "q") > before })
 }
 
 // Behind pgbouncer in transaction mode everything but nudges works, said once.
@@ -131,12 +131,12 @@ func TestTickerBehindPooler(t *testing.T) {
 		for range 20 {
 			before := lastTick(t, pool, "q")
 			sendText(t, pool, "q")
-			eventually(t, 5*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+			eventually(t, "tick", func() bool { return lastTick(t, pool, "q") > before })
 		}
-		eventually(t, 10*time.Second, "rotation", func() bool {
+		eventually(t, "rotation", func() bool {
 			return scalar[int](t, pool, "select count(*) from pgque.queue where queue_cur_table = 1 and queue_switch_step2 is not null") == 1
 		})
-		eventually(t, 10*time.Second, "word of the nudges", func() bool { return strings.Contains(text.String(), "notifications do not arrive") })
+		eventually(t, "word of the nudges", func() bool { return strings.Contains(text.String(), "notifications do not arrive") })
 		if strings.Contains(text.String(), "level=ERROR") {
 			t.Errorf("errors:\n%s", text)
 		}
@@ -155,7 +155,7 @@ func TestNudge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 10*time.Second, "listening", func() bool {
+	eventually(t, "listening", func() bool {
 		nudge()
 		before := lastTick(t, pool, "q")
 		sendText(t, pool, "q")
@@ -167,10 +167,10 @@ func TestNudge(t *testing.T) {
 		sendText(t, pool, "q")
 		nudge()
 	}
-	eventually(t, 2*time.Second, "tick of the last event", func() bool { return queueInfo(t, pool, "q").NewEvents == 0 })
+	eventually(t, "tick of the last event", func() bool { return queueInfo(t, pool, "q").NewEvents == 0 })
 	// B031: after the connection is lost it listens again.
 	db.Exec(t, `select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = current_database()`)
-	eventually(t, 10*time.Second, "listening again", func() bool {
+	eventually(t, "listening again", func() bool {
 		before := lastTick(t, pool, "q")
 		sendText(t, pool, "q")
 		nudge()
@@ -242,7 +242,7 @@ func idle(t *testing.T, db *pgtest.DB, v pgtest.Variant) {
 	ticker := NewTicker(pool, TickerConfig{Every: 5 * time.Millisecond})
 	stop := runTicker(t, ticker)
 	defer stop()
-	eventually(t, 10*time.Second, "first maintenance", func() bool {
+	eventually(t, "first maintenance", func() bool {
 		ticker.mu.Lock()
 		defer ticker.mu.Unlock()
 		return !ticker.actions["maintain"].succeeded.IsZero()
@@ -256,7 +256,7 @@ func idle(t *testing.T, db *pgtest.DB, v pgtest.Variant) {
 	before := xid()
 	for range 50 {
 		last := looks()
-		eventually(t, 10*time.Second, "another look", func() bool { return looks() != last })
+		eventually(t, "another look", func() bool { return looks() != last })
 	}
 	if after := xid(); after != before {
 		t.Errorf("an idle ticker took transaction ids: the next was %s, now %s", before, after)

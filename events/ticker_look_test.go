@@ -47,7 +47,7 @@ func TestLookAgreesWithTicker(t *testing.T) {
 			if sent > 0 {
 				must("select setval(queue_event_seq::regclass, 100 + $1::int) from pgque.queue", sent)
 			}
-			found, err := lookForTicks(ctx, tx, nil)
+			found, err := lookForTicks(ctx, tx, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,12 +80,79 @@ func TestLookAtAnUnusedQueue(t *testing.T) {
 	}
 	defer tx.Rollback(context.Background())
 	for i := range 4 {
-		found, err := lookForTicks(t.Context(), tx, []string{"q"})
+		found, err := lookForTicks(t.Context(), tx, []string{"q"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ticks := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil; ticks != (len(found) == 1) {
-			t.Errorf("round %d: look says %v, ticker() ticks: %v", i, found, ticks)
+		if ticks := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil; len(found) != 1 || ticks != (found[0].Wait == 0) {
+			t.Errorf("round %d: look says %+v, ticker() ticks: %v", i, found, ticks)
 		}
+	}
+}
+
+// A quiet queue costs a look at its sequence only: it is found again when something
+// came, or when its idle tick may be due, and others tick beside it.
+func TestLookAtAQuietQueue(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v, "q", "other")
+		db.Exec(t, "select pgque.ticker()")
+		// The next idle ticks are minutes away.
+		spread := "update pgque.tick t set tick_time = tick_time - interval '1 minute' where tick_id < (select max(tick_id) from pgque.tick where tick_queue = t.tick_queue)"
+		db.Exec(t, spread)
+		ticker := NewTicker(pool, TickerConfig{})
+		found := func(when, want string) {
+			t.Helper()
+			queues, err := ticker.look(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, q := range queues {
+				names = append(names, q.Name)
+			}
+			if got := fmt.Sprint(names); got != want {
+				t.Errorf("%s the look finds %s, want %s", when, got, want)
+			}
+		}
+		found("at first", "[other q]")
+		found("then", "[]")
+		sendText(t, pool, "q")
+		found("after an event", "[q]")
+		found("until it is ticked", "[q]")
+		db.Exec(t, "update pgque.queue set queue_ticker_max_lag = '0'")
+		if _, err := ticker.tick(t.Context()); err != nil || queueInfo(t, pool, "q").NewEvents != 0 {
+			t.Fatalf("it is not ticked (%v)", err)
+		}
+		db.Exec(t, spread)
+		found("after the tick", "[q]")
+		for id, q := range ticker.quiet {
+			q.until = time.Now()
+			ticker.quiet[id] = q
+		}
+		found("a moment after the last look at all", "[]")
+		ticker.idleLook = time.Now().Add(-idleEvery)
+		found("when an idle tick may be due", "[other q]")
+		db.Exec(t, "select pgque.create_queue('new')")
+		found("with a new one", "[new]")
+		db.Exec(t, "select pgque.drop_queue('other')")
+		found("with one less", "[new]")
+	})
+}
+
+// A sequence that is gone at the moment of a look is no failure.
+func TestLookAtAQueueThatGoes(t *testing.T) {
+	t.Parallel()
+	_, pool := tickerDatabase(t, pgtest.Standin(), "q")
+	ticker := NewTicker(pool, TickerConfig{})
+	if _, err := ticker.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := scalar[int32](t, pool, "select queue_id from pgque.queue")
+	ticker.quiet[id] = quiet{sequence: 4_000_000_000, until: time.Now().Add(time.Minute)}
+	queues, err := ticker.look(t.Context())
+	if err != nil || len(queues) != 1 || queues[0].ID != id {
+		t.Errorf("look = %+v, %v", queues, err)
 	}
 }

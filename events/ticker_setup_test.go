@@ -39,7 +39,7 @@ func runTicker(t *testing.T, ticker *Ticker) (stop func()) {
 			if err != nil {
 				t.Errorf("Run = %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("Run did not return")
 		}
 	})
@@ -48,14 +48,15 @@ func runTicker(t *testing.T, ticker *Ticker) (stop func()) {
 }
 
 // eventually polls until ok, or fails.
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
+	const patience = 2 * time.Minute
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, within)
+			t.Fatalf("%s: not within %s", what, patience)
 		}
 	}
 }

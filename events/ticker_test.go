@@ -120,7 +120,7 @@ func TestBrokenQueueStopsOnlyItself(t *testing.T) {
 			for _, q := range []string{"a", "z"} {
 				before := lastTick(t, pool, q)
 				sendText(t, pool, q)
-				eventually(t, 5*time.Second, "tick of "+q, func() bool { return lastTick(t, pool, q) > before })
+				eventually(t, "tick of "+q, func() bool { return lastTick(t, pool, q) > before })
 			}
 		}
 		if n := strings.Count(text.String(), "queue=broken"); n != 1 {
@@ -135,7 +135,7 @@ func TestBrokenQueueStopsOnlyItself(t *testing.T) {
 			t.Errorf("Health = %v", err)
 		}
 		db.Exec(t, `delete from pgque.tick where tick_snapshot::text = '4000000000:4000000000:'`)
-		eventually(t, 10*time.Second, "recovery", func() bool { return strings.Contains(text.String(), "queue works again") })
+		eventually(t, "recovery", func() bool { return strings.Contains(text.String(), "queue works again") })
 	})
 }
 
@@ -153,7 +153,7 @@ func TestThousandRetriesDueAtOnce(t *testing.T) {
 				moved += r.Events
 			}
 		}}))
-		eventually(t, 10*time.Second, "all retries moved", func() bool {
+		eventually(t, "all retries moved", func() bool {
 			return scalar[int](t, pool, "select count(*) from pgque.retry_queue") == 0
 		})
 		t.Logf("moved after %s", time.Since(started))
@@ -182,13 +182,13 @@ func TestRetriesOfABrokenQueue(t *testing.T) {
 		}
 		log, text := testLogger()
 		runTicker(t, NewTicker(pool, TickerConfig{Logger: log}))
-		eventually(t, 10*time.Second, "the others' retries", func() bool { return left() == "broken30" })
-		eventually(t, 10*time.Second, "its name", func() bool { return strings.Contains(text.String(), "queue=broken") })
+		eventually(t, "the others' retries", func() bool { return left() == "broken30" })
+		eventually(t, "its name", func() bool { return strings.Contains(text.String(), "queue=broken") })
 		if n := strings.Count(text.String(), "queue=broken"); n != 1 {
 			t.Errorf("the broken queue is named %d times:\n%s", n, text)
 		}
 		db.Exec(t, fmt.Sprintf(`update pgque.queue set queue_data_pfx = '%s' where queue_name = 'broken'`, pfx))
-		eventually(t, 10*time.Second, "its own retries", func() bool { return left() == "" })
+		eventually(t, "its own retries", func() bool { return left() == "" })
 		if n := scalar[int](t, pool, "select count(*) from "+pfx); n != 30 {
 			t.Errorf("%d events came back, want 30", n)
 		}
@@ -206,7 +206,7 @@ func TestRotation(t *testing.T) {
 		db.Exec(t, fmt.Sprintf("drop table %s_1", db.Value(t, `select queue_data_pfx from pgque.queue where queue_name = 'broken'`)))
 		log, text := testLogger()
 		runTicker(t, NewTicker(pool, TickerConfig{Logger: log}))
-		eventually(t, 10*time.Second, "both steps for a and z", func() bool {
+		eventually(t, "both steps for a and z", func() bool {
 			return scalar[int](t, pool, `select count(*) from pgque.queue where queue_cur_table = 1
 				and queue_switch_step2 > queue_switch_step1 and queue_name in ('a', 'z')`) == 2
 		})
@@ -227,7 +227,7 @@ func TestFirstEventIsNotLate(t *testing.T) {
 		before := lastTick(t, pool, "q")
 		sendText(t, pool, "q")
 		runTicker(t, NewTicker(pool, TickerConfig{Every: 10 * time.Millisecond}))
-		eventually(t, 3*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+		eventually(t, "tick", func() bool { return lastTick(t, pool, "q") > before })
 	})
 }
 
@@ -281,12 +281,12 @@ func TestTickerAsAdmin(t *testing.T) {
 		log, text := testLogger()
 		ticker := NewTicker(db.PoolAs(t, role), TickerConfig{Logger: log, MaxLag: 5 * time.Millisecond})
 		runTicker(t, ticker)
-		eventually(t, 10*time.Second, "rotation", func() bool {
+		eventually(t, "rotation", func() bool {
 			return scalar[int](t, pool, `select queue_cur_table from pgque.queue where coalesce(queue_switch_step2, 0) > queue_switch_step1 union all select 0 limit 1`) == 1
 		})
 		before := lastTick(t, pool, "q")
 		sendText(t, pool, "q")
-		eventually(t, 5*time.Second, "tick", func() bool { return lastTick(t, pool, "q") > before })
+		eventually(t, "tick", func() bool { return lastTick(t, pool, "q") > before })
 		if err := ticker.Health(); err != nil {
 			t.Errorf("Health = %v", err)
 		}

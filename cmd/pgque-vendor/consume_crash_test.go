@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
@@ -32,12 +31,12 @@ func TestConsumeLosesNothing(t *testing.T) {
 		b.until("a first part", func() bool { return handled() > 200 })
 		consume.signal(syscall.SIGKILL)
 		ticker.signal(syscall.SIGKILL)
-		consume.code(10 * time.Second)
+		consume.code()
 		before := handled()
 		consume, ticker = startConsume(), startTicker()
 		b.until("a second part", func() bool { return handled() > before+100 })
 		consume.signal(syscall.SIGKILL) // this time under the crash guard
-		consume.code(10 * time.Second)
+		consume.code()
 		consume = startConsume()
 
 		b.until("the end of the batch", func() bool { return b.db.Value(t, openBatches) == "0" && handled() > before+n })
@@ -65,9 +64,9 @@ func TestConsumeLosesNothing(t *testing.T) {
 		}
 		b.untilSQL(settled, "t")
 		consume.signal(syscall.SIGTERM)
-		consume.wantCode(0, 30*time.Second)
+		consume.wantCode(0)
 		ticker.signal(syscall.SIGTERM)
-		ticker.wantCode(0, 30*time.Second)
+		ticker.wantCode(0)
 		if got := b.db.Value(t, deadLetters); got != "0" {
 			t.Errorf("%s dead letters, want 0", got)
 		}

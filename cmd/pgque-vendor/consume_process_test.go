@@ -135,21 +135,25 @@ func (r *running) signal(s os.Signal) {
 	}
 }
 
+// patience is how long tests wait for what must come about: more than a busy
+// machine needs.
+const patience = 3 * time.Minute
+
 // code waits for the end.
-func (r *running) code(within time.Duration) int {
+func (r *running) code() int {
 	r.b.Helper()
 	select {
 	case <-r.ended:
 		return r.cmd.ProcessState.ExitCode()
-	case <-time.After(within):
-		r.b.Fatalf("still running after %s; stderr:\n%s", within, r.stderr)
+	case <-time.After(patience):
+		r.b.Fatalf("still running after %s; stderr:\n%s", patience, r.stderr)
 		return -1
 	}
 }
 
-func (r *running) wantCode(want int, within time.Duration) {
+func (r *running) wantCode(want int) {
 	r.b.Helper()
-	if got := r.code(within); got != want {
+	if got := r.code(); got != want {
 		r.b.Fatalf("exit code %d, want %d; stderr:\n%s", got, want, r.stderr)
 	}
 }
@@ -162,7 +166,7 @@ func (b *consumeBench) until(what string, is func() bool) {
 // untilOr waits, and says more when that was in vain.
 func (b *consumeBench) untilOr(what string, is func() bool, more func()) {
 	b.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			more()
 			b.Fatalf("%s has not come about", what)
@@ -183,7 +187,7 @@ func (b *consumeBench) untilFile(name string) {
 func (b *consumeBench) untilSQL(sql, want string) {
 	b.Helper()
 	var got string
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if got = b.db.Value(b.T, sql); got == want {
 			return
 		}

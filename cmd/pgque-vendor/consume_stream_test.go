@@ -52,7 +52,7 @@ func TestConsumeStream(t *testing.T) {
 		return strings.Count(r.stderr.String(), "attempt=2") >= 5
 	})
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	for _, want := range []string{
 		`type=dies attempt=1 outcome=retried reason="COMMAND ended before it answered: exit status 7: last words"`,
 		`type=hangs attempt=1 outcome=retried reason="ended after the limit of 1s`,
@@ -92,7 +92,7 @@ func TestConsumeStreamWorkers(t *testing.T) {
 	r := b.consume(streamScript, "--stream", "--workers", "3")
 	b.until("all events", func() bool { return strings.Count(b.file("seen"), "\n") >= 300 })
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if got := strings.Count(b.file("seen"), "\n"); got != 300 {
 		t.Errorf("%d events were seen, want 300", got)
 	}
@@ -120,7 +120,7 @@ func TestConsumeStreamIdleDeath(t *testing.T) {
 	b.publish(events.Event{Type: "done", Payload: []byte("2")})
 	b.until("the second event", func() bool { return strings.Count(b.file("seen"), "\n") == 2 })
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if strings.Contains(r.stderr.String(), "event failed") || !strings.Contains(r.stderr.String(), "ended between two events") {
 		t.Errorf("stderr: %s", r.stderr)
 	}
@@ -142,7 +142,7 @@ func TestConsumeStreamPython(t *testing.T) {
 	r := b.start("consume", "q", "c", "--stream", "--", python, "stats.py")
 	b.untilSQL(deadLetters, "1")
 	r.signal(syscall.SIGTERM)
-	r.wantCode(0, 30*time.Second)
+	r.wantCode(0)
 	if !strings.Contains(r.stderr.String(), "2 done, 0 skipped, 0 to be retried, 1 dead") || !strings.Contains(r.stderr.String(), "total 12") {
 		t.Errorf("stderr: %s", r.stderr)
 	}

@@ -65,7 +65,7 @@ func cmdSQL(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		return
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		var got *string
 		ts.Check(conn.QueryRow(context.Background(), "select ("+args[0]+")::text").Scan(&got))

@@ -127,7 +127,7 @@ func (r *demoRun) wantNothingLeft() {
 		r.t.Fatalf("no folder is named:\n%s", r.stdout())
 	}
 	left := ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		left = leftOf(match[1], demoPort.FindStringSubmatch(r.stdout()))
 		if left == "" {
 			return

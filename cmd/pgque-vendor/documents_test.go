@@ -2,196 +2,137 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
 )
 
-var (
-	codeBlock = regexp.MustCompile("(?ms)^ *```([a-z]*)\n(.*?)^ *```$")
-	// A command list of Compose, or a CMD of a Dockerfile.
-	commandList = regexp.MustCompile(`(?m)^\s*(?:command: |CMD )\[(.*)\]`)
-)
-
-// Every command line in the documents names a command that there is, with flags that
-// it has and as many arguments as it takes. It is parsed, not run; README's session
-// is run by TestReadmeSession.
-func TestDocumentedCommands(t *testing.T) {
+// Every command line in the documents is run: a script of testdata/documents pastes
+// its block. What is left out says in the document that it needs the network or
+// Docker. The rest of what README.pt-BR.md needs is that its blocks are README.md's,
+// see TestReadmesAreInStep, and the example has a module and a test of its own.
+func TestEveryCommandIsRun(t *testing.T) {
 	t.Parallel()
-	found := 0
-	for _, name := range documentNames(t) {
+	pasted := pastedBlocks(t)
+	for name, text := range documents(t) {
+		if name == "README.pt-BR.md" || strings.HasPrefix(name, "examples/") {
+			continue
+		}
+		for _, b := range blocksOf(name, text) {
+			commands, err := b.commands()
+			if err != nil {
+				t.Errorf("%s:%d: %v", name, b.line, err)
+			}
+			if run := here(commands); len(run) > 0 || b.language == "sql" {
+				place := blockPlace{name, b.heading}
+				if pasted[place]--; pasted[place] < 0 {
+					t.Errorf("%s:%d: no script of testdata/documents pastes this block, below %q", name, b.line, b.heading)
+				}
+			}
+			if b.language == "" || b.language == "text" {
+				for _, c := range shellLines(b.text, b.line, false) {
+					if _, ours := callOf(strings.Fields(strings.TrimPrefix(c.text, "$ "))); ours {
+						t.Errorf("%s:%d: a command line in a block that is not marked as sh", name, c.line)
+					}
+				}
+			}
+		}
+	}
+	for place, n := range pasted {
+		if n > 0 {
+			t.Errorf("a script of testdata/documents pastes a block of %s below %q that is not there", place.document, place.heading)
+		}
+	}
+}
+
+// blockPlace is where a block stands. Several below one heading are pasted in their
+// order.
+type blockPlace struct{ document, heading string }
+
+var pasteLine = regexp.MustCompile(`(?m)^(?:\[\S+\] )?paste (\S+) (?:'([^']+)'|(\S+))`)
+
+// pastedBlocks counts what the scripts paste.
+func pastedBlocks(t *testing.T) map[blockPlace]int {
+	t.Helper()
+	scripts, err := filepath.Glob("testdata/documents/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("there are no scripts for the documents (%v)", err)
+	}
+	pasted := map[blockPlace]int{}
+	for _, name := range scripts {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range documentedCommands(string(text)) {
-			found++
-			if err := parses(args); err != nil {
-				t.Errorf("%s: pgque-vendor %s: %v", strings.TrimPrefix(name, "../../"), strings.Join(args, " "), err)
-			}
+		for _, match := range pasteLine.FindAllStringSubmatch(string(text), -1) {
+			pasted[blockPlace{match[1], match[2] + match[3]}]++
 		}
 	}
-	if found < 40 {
-		t.Errorf("only %d command lines were found in the documents", found)
-	}
+	return pasted
 }
 
-// The same of the examples in the help, which are also those of docs/reference.
-func TestHelpExamples(t *testing.T) {
+// Every call of pgque-vendor in the documents names a command that there is, with
+// flags that it has and as many arguments as it takes: also in what is not run, in
+// compose.yml, and, without the arguments, in the middle of a sentence.
+func TestDocumentedCalls(t *testing.T) {
 	t.Parallel()
+	all := documents(t)
 	found := 0
-	var look func(cmd *cobra.Command)
-	look = func(cmd *cobra.Command) {
-		for _, words := range shellCommands(cmd.Example) {
-			args, ok := callOf(words)
-			if !ok {
-				continue
-			}
-			found++
-			if err := parses(args); err != nil {
-				t.Errorf("%s: example %q: %v", cmd.CommandPath(), words, err)
-			}
-		}
-		for _, c := range cmd.Commands() {
-			look(c)
-		}
-	}
-	look(newRootCommand(processEnvironment()))
-	if found < 20 {
-		t.Errorf("only %d examples were found in the help", found)
-	}
-}
-
-func documentNames(t *testing.T) []string {
-	t.Helper()
-	var names []string
-	for _, root := range []string{"../../docs", "../../examples"} {
-		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && d.Name() == "reference" {
-				return fs.SkipDir // it comes from the commands: see TestHelpExamples
-			}
-			if filepath.Ext(path) == ".md" {
-				names = append(names, path)
-			}
-			return err
-		})
+	check := func(at string, args []string, err error) {
+		found++
 		if err != nil {
-			t.Fatal(err)
+			t.Errorf("%s: pgque-vendor %s: %v", at, strings.Join(args, " "), err)
 		}
 	}
-	return append(names, "../../README.md", "../../README.pt-BR.md", "../../CONTRIBUTING.md", "../../compose.yml")
+	for name, text := range all {
+		for _, b := range blocksOf(name, text) {
+			commands, err := b.commands()
+			if err != nil {
+				t.Errorf("%s:%d: %v", name, b.line, err)
+			}
+			for _, c := range commands {
+				for _, words := range shellCommands(c.text) {
+					if args, ok := callOf(words); ok {
+						check(fmt.Sprintf("%s:%d", name, c.line), args, parses(args))
+					}
+				}
+			}
+		}
+		for n, line := range strings.Split(text, "\n") {
+			for _, match := range inlineCall.FindAllStringSubmatch(line, -1) {
+				args := strings.Fields(match[1])
+				check(fmt.Sprintf("%s:%d", name, n+1), args, flagsParse(args))
+			}
+		}
+	}
+	compose, err := os.ReadFile("../../compose.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, err := block{language: "yaml", line: 1, text: string(compose)}.commands()
+	if err != nil || len(commands) < 3 {
+		t.Errorf("compose.yml has %d commands (%v)", len(commands), err)
+	}
+	for _, c := range commands {
+		for _, words := range shellCommands(c.text) {
+			args, _ := callOf(words)
+			check(fmt.Sprintf("compose.yml:%d", c.line), args, parses(args))
+		}
+	}
+	if found < 150 {
+		t.Errorf("only %d calls of pgque-vendor were found in %q", found, slices.Sorted(maps.Keys(all)))
+	}
 }
 
-// documentedCommands returns the arguments of every call of pgque-vendor in a
-// document's shell blocks, in Compose's lists and in Dockerfiles.
-func documentedCommands(text string) [][]string {
-	var all [][]string
-	blocks := codeBlock.FindAllStringSubmatch(text, -1)
-	if blocks == nil {
-		blocks = [][]string{{"", "yaml", text}} // no Markdown
-	}
-	for _, block := range blocks {
-		switch block[1] {
-		case "", "sh", "console", "yaml", "dockerfile":
-		default:
-			continue
-		}
-		for _, match := range commandList.FindAllStringSubmatch(block[2], -1) {
-			args := strings.Split(match[1], ",")
-			for n := range args {
-				args[n] = strings.Trim(strings.TrimSpace(args[n]), `"`)
-			}
-			// A list that begins with another program is none of ours.
-			if program := args[0]; program != "sh" && program != "CMD" && !strings.HasPrefix(program, "/") {
-				all = append(all, args)
-			}
-		}
-		for _, command := range shellCommands(strings.ReplaceAll(block[2], "\\\n", " ")) {
-			if args, ok := callOf(command); ok {
-				all = append(all, args)
-			}
-		}
-	}
-	return all
-}
-
-// callOf returns the arguments when the words call pgque-vendor: after assignments,
-// an "env", or as "command:" of a YAML file.
-func callOf(words []string) ([]string, bool) {
-	for n, word := range words {
-		switch {
-		case word == "pgque-vendor":
-			return words[n+1:], true
-		case word == "./cmd/pgque-vendor" && n >= 2 && words[n-2] == "go" && words[n-1] == "run":
-			return words[n+1:], true
-		case strings.Contains(word, "="), word == "go", word == "run", word == "$", word == "command:", word == "-", word == "run:":
-		default:
-			return nil, false
-		}
-	}
-	return nil, false
-}
-
-// shellCommands splits a script into its simple commands and their words, as far as
-// documents need it: quotes, comments, and what stands between commands.
-func shellCommands(script string) [][]string {
-	var commands [][]string
-	var words []string
-	var word strings.Builder
-	inWord, quote := false, rune(0)
-	endWord := func() {
-		if inWord {
-			words = append(words, word.String())
-		}
-		word.Reset()
-		inWord = false
-	}
-	endCommand := func() {
-		endWord()
-		if len(words) > 0 {
-			commands = append(commands, words)
-		}
-		words = nil
-	}
-	comment := false
-	for _, r := range script {
-		switch {
-		case comment:
-			comment = r != '\n'
-			if !comment {
-				endCommand()
-			}
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote != 0:
-			word.WriteRune(r)
-		case r == '\'' || r == '"':
-			quote, inWord = r, true
-		case r == '#' && !inWord:
-			comment = true
-		case r == ' ' || r == '\t':
-			endWord()
-		case strings.ContainsRune("\n|;&()<>", r):
-			// "< file" and "> file" leave a command of one word, which is not ours.
-			endCommand()
-		default:
-			word.WriteRune(r)
-			inWord = true
-		}
-	}
-	endCommand()
-	return commands
-}
+var inlineCall = regexp.MustCompile("`pgque-vendor ([a-z][^`|]*)`")
 
 // parses has cobra read a command line without running it.
 func parses(args []string) error {
-	env := processEnvironment()
-	root := newRootCommand(env)
+	root := newRootCommand(processEnvironment())
 	root.InitDefaultCompletionCmd(args...)
 	root.InitDefaultHelpFlag()
 	root.InitDefaultVersionFlag()
@@ -206,14 +147,47 @@ func parses(args []string) error {
 	return cmd.ValidateArgs(cmd.Flags().Args())
 }
 
-func TestShellCommands(t *testing.T) {
+// flagsParse is parses for a sentence's "pgque-vendor dlq replay --to-all", which
+// leaves arguments out.
+func flagsParse(args []string) error {
+	root := newRootCommand(processEnvironment())
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	cmd.InitDefaultHelpFlag()
+	return cmd.ParseFlags(rest)
+}
+
+func TestBlocksAndCommands(t *testing.T) {
 	t.Parallel()
-	got := documentedCommands("```sh\nA=1 pgque-vendor publish q t '{\"a\": 1}' | cat # pgque-vendor no\n" +
-		"x && pgque-vendor status --dir \\\n  'a b'; pgque-vendor list > f\n$ go run ./cmd/pgque-vendor demo &\n```\n" +
-		"```yaml\n    command: [ticker, --every, \"1s\"]\n    command: pgque-vendor status\n```\n```go\npgque-vendor no\n```\n")
-	want := `[["publish" "q" "t" "{\"a\": 1}"] ["status" "--dir" "a b"] ["list"] ["demo"] ["ticker" "--every" "1s"] ["status"]]`
-	if fmt.Sprintf("%q", got) != want {
-		t.Errorf("got  %q\nwant %s", got, want)
+	document := "# One\n```sh\nA=1 pgque-vendor publish q t '{\"a\": 1}' | cat # pgque-vendor no\n" +
+		"x && pgque-vendor status --dir \\\n  'a b'; pgque-vendor list > f\n# pgque-vendor no\ngo run ./cmd/pgque-vendor demo &\n```\n" +
+		"## Two\n```yaml\ns:\n    command: [ticker, --every, \"1s\"]\nt: {command: pgque-vendor status}\nu:\n- run: pgque-vendor list # needs the network\n- run: |\n    pgque-vendor queues\n    docker x # needs Docker\n```\n" +
+		"```dockerfile\nFROM x\nCMD [\"doctor\"]\n```\n```go\npgque-vendor no\n```\n```console\n$ pgque-vendor health # needs jq and curl\nwell\n```\n"
+	var got []string
+	for _, b := range blocksOf("d.md", document) {
+		commands, err := b.commands()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range here(commands) {
+			for _, words := range shellCommands(c.text) {
+				if args, ok := callOf(words); ok {
+					got = append(got, fmt.Sprintf("%s:%d %q %v", b.heading, c.line, args, c.programs()))
+				}
+			}
+			if strings.Contains(c.text, "docker") {
+				t.Errorf("%q is to be run", c.text)
+			}
+		}
+	}
+	want := []string{
+		`One:3 ["publish" "q" "t" "{\"a\": 1}"] []`, `One:4 ["status" "--dir" "a b"] []`, `One:4 ["list"] []`, `One:7 ["demo"] []`,
+		`Two:12 ["ticker" "--every" "1s"] []`, `Two:13 ["status"] []`, `Two:16 ["queues"] []`, `Two:22 ["doctor"] []`, `Two:28 ["health"] [jq curl]`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for line, ok := range map[string]bool{
 		"status": true, "status --nope": false, "nope": false, "status more": false, "update v0.2.0 --latest=false": true,

@@ -109,7 +109,7 @@ func TestListenTicker(t *testing.T) {
 		l.until("metrics", 200, "pgque_ready 0\n")
 		l.until("metrics", 200, "pgque_ticker_failures_total{action=\"tick\"}")
 		l.signal(syscall.SIGTERM)
-		l.wantCode(0, 30*time.Second)
+		l.wantCode(0)
 	})
 }
 
@@ -128,7 +128,7 @@ func TestListenWaiting(t *testing.T) {
 		}
 	}
 	l.signal(syscall.SIGTERM)
-	l.wantCode(0, 30*time.Second)
+	l.wantCode(0)
 }
 
 // Who stands by is ready as well. Failures to settle and interruptions are counted,
@@ -231,7 +231,7 @@ func TestListenThousandSlowConnections(t *testing.T) {
 		b.until("the event under load", func() bool { return len(b.file("got")) == i+1 })
 	}
 	t.Logf("20 events one after the other: %s; %d connections were made, %d are open", time.Since(began).Round(time.Millisecond), dials.Load(), open.Load())
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > 2*time.Minute {
 		t.Errorf("20 events took %s", took)
 	}
 	for _, l := range []*listener{ticker, consume} {
@@ -241,7 +241,7 @@ func TestListenThousandSlowConnections(t *testing.T) {
 	}
 	for _, l := range []*listener{ticker, consume} {
 		l.signal(syscall.SIGTERM)
-		l.wantCode(0, 30*time.Second)
+		l.wantCode(0)
 	}
 }
 

@@ -39,11 +39,15 @@ func TestScriptsUpstream(t *testing.T) {
 	runScripts(t, clone, "testdata/script")
 }
 
-// runScripts runs scripts with an upstream of their own: $UPSTREAM is a bare
-// git repository which a script may change, and after the command "github" a
-// GitHub made from it answers at $GITHUB_API_URL.
 func runScripts(t *testing.T, clone, dir string) {
-	testscript.Run(t, testscript.Params{
+	testscript.Run(t, scriptParams(clone, dir))
+}
+
+// scriptParams gives scripts an upstream of their own: $UPSTREAM is a bare git
+// repository which a script may change, and after the command "github" a GitHub
+// made from it answers at $GITHUB_API_URL.
+func scriptParams(clone, dir string) testscript.Params {
+	return testscript.Params{
 		Dir:                 dir,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		RequireExplicitExec: false,
@@ -86,7 +90,7 @@ func runScripts(t *testing.T, clone, dir string) {
 			"keep":     cmdKeep,
 			"same":     cmdSame,
 		},
-	})
+	}
 }
 
 // github holds the GitHub of a script, once it asked for one.

@@ -30,7 +30,7 @@ func TestPublishUnknownOutcome(t *testing.T) {
 	p := publisher{options: &publishOptions{maxPayload: events.DefaultMaxPayload}, conn: conn, queue: "q"}
 	proxy.Silence(pgtest.ToClient)
 	go func() {
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			if db.Value(t, `select last_value || is_called::text from pgque.event_1_id_seq`) == "1true" {
 				break // the server has it
 			}

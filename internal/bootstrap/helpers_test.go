@@ -151,7 +151,7 @@ func worksAsApp(t testing.TB, db *pgtest.DB, role string) {
 		}
 	}
 	// The ticker is asked until it makes a tick: it declines while the last is young.
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for time.Now().Before(deadline) {
 		if _, err := conn.Exec(ctx, "select pgque.force_tick('"+queue+"')"); err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ func TestLocks(t *testing.T) {
 		start := time.Now()
 		said, err := within(db.URL, time.Second, Options{LockTimeout: 100 * time.Millisecond})
 		wantRefusal(t, err, fault.Database, fmt.Sprintf("pid %d (somebody", holder.PgConn().PID()))
-		if !strings.Contains(said, "waiting for the install lock, held by pid") || time.Since(start) > 10*time.Second {
+		if !strings.Contains(said, "waiting for the install lock, held by pid") || time.Since(start) > time.Minute {
 			t.Errorf("after %s: %q", time.Since(start), said)
 		}
 		if n := db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'"); n != "0" {
@@ -182,7 +182,7 @@ func TestLostCommit(t *testing.T) {
 			}
 			proxy.Silence(direction)
 			go func() {
-				deadline := time.Now().Add(10 * time.Second)
+				deadline := time.Now().Add(2 * time.Minute)
 				for direction == pgtest.ToClient && time.Now().Before(deadline) && db.Value(t, "select count(*) from pg_namespace where nspname = 'pgque'") == "0" {
 					time.Sleep(5 * time.Millisecond)
 				}

@@ -147,7 +147,7 @@ wait`
 			return d.DialContext(ctx, "unix", e.socket())
 		},
 	}}
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		err := e.get("info", nil)
 		if err == nil {
 			return nil

@@ -131,7 +131,7 @@ func (s *stack) deliver(ticket int) {
 // eventually waits for what an engine does by itself and tells nobody of.
 func (s *stack) eventually(what string, is func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("after a minute: not %s\n%s", what, s.logs())
 		}

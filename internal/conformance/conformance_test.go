@@ -264,7 +264,7 @@ func (s *session) redeliver(queue string) {
 // untilSomebodyWaits returns when another session waits for a lock.
 func (s *session) untilSomebodyWaits() {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); s.one(`select count(*) from pg_locks where not granted`) == "0"; {
+	for deadline := time.Now().Add(2 * time.Minute); s.one(`select count(*) from pg_locks where not granted`) == "0"; {
 		if time.Now().After(deadline) {
 			s.t.Fatal("nobody waits for a lock")
 		}

@@ -129,7 +129,7 @@ var tickFacts = []fact{
 			}
 			expect := func(payload, after string) {
 				t.Helper()
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer cancel()
 				n, err := listener.conn.WaitForNotification(ctx)
 				if err != nil || n.Channel != "pgque_"+queue || n.Payload != payload {

@@ -107,7 +107,7 @@ func turnTLSOn(t *testing.T, pg *pgtest.Postgres) string {
 			t.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		var on string
 		if err := pg.Connect(t).QueryRow(t.Context(), "show ssl").Scan(&on); err != nil {

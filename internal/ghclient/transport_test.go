@@ -213,7 +213,7 @@ func TestBudget(t *testing.T) {
 	began := time.Now()
 	_, err := c.ResolveTag(context.Background(), "v0.2.0")
 	wantFault(t, err, fault.Upstream, "gave no complete answer within 2s", "502", "--timeout")
-	if took := time.Since(began); took < 1500*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(began); took < 1500*time.Millisecond || took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	n := len(s.Requests())

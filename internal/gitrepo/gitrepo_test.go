@@ -411,7 +411,7 @@ func TestCancelledContext(t *testing.T) {
 		t.Errorf("Entries after cancel: %v, want %v", err, context.Canceled)
 	}
 	// Nobody may get to call Close any more: the cancelled context is enough.
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	for deadline := time.Now().Add(2 * time.Minute); ; runtime.Gosched() {
 		left, _ := os.ReadDir(temp)
 		if len(left) == 0 {
 			break

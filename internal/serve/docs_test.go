@@ -25,11 +25,11 @@ func fullMetrics(t testing.TB) *Metrics {
 		events.Handled{Queue: "q", Consumer: "c", Outcome: events.OutcomeDone, Duration: time.Second},
 		events.Settled{Queue: "q", Consumer: "c", Events: 5, Retried: 1, Dead: 1, HandedBack: 1, Duration: time.Second},
 		events.Settled{Queue: "q", Consumer: "c", Stale: true},
+		events.ConsumerFailed{Queue: "q", Consumer: "c", Action: "settle"},
+		events.ConsumerFailed{Queue: "q", Consumer: "c", Action: "consume"},
 	} {
 		m.Observe(o)
 	}
-	m.SettleFailed("q", "c")
-	m.Interrupted("q", "c")
 	m.Show(Look{
 		At: time.Now(), Seen: time.Now(), Took: time.Second,
 		Queues:    []events.QueueInfo{{Name: "q", LastTick: time.Now(), TickAge: 3 * time.Second, DeadLetters: 7}},
