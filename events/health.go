@@ -33,6 +33,9 @@ type Finding struct {
 	Fix      string // the command or the SQL that mends it
 	// Age is for how long it has been so, by the server's clock; 0 when unknown.
 	Age time.Duration
+	// Clears is for how long it is still found once it is mended, from now on; 0 when
+	// the next look finds it no more.
+	Clears time.Duration
 }
 
 // The codes of findings.

@@ -85,51 +85,6 @@ func (h *health) maxLag(q QueueInfo) {
 	}
 }
 
-// ticks looks at the ticks as they are stored. A tick that is ahead of the
-// server's own transactions came from another cluster, with a restore.
-func (h *health) ticks(ctx context.Context) error {
-	if !h.visible["queue"] || !h.visible["tick"] {
-		return nil
-	}
-	rows, err := h.db.Query(ctx, `
-		select q.queue_name, bool_or(t.xmin > pg_snapshot_xmax(pg_current_snapshot())::text::bigint) or
-		       bool_or(q.queue_switch_step1 > pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
-		       count(*) filter (where t.backwards),
-		       coalesce(extract(epoch from now() - max(t.tick_time) filter (where t.backwards)), 0)::float8
-		  from pgque.queue q
-		 cross join lateral (
-		       select tick_time, pg_snapshot_xmin(tick_snapshot)::text::bigint as xmin,
-		              tick_time > now() - interval '1 hour' and not q.queue_external_ticker
-		              and (tick_event_seq < lag(tick_event_seq) over w
-		                   or pg_snapshot_xmax(tick_snapshot)::text::bigint < lag(pg_snapshot_xmax(tick_snapshot)::text::bigint) over w) as backwards
-		         from (select * from pgque.tick where tick_queue = q.queue_id order by tick_queue desc, tick_id desc limit 500) l
-		       window w as (order by tick_id)) t
-		 group by q.queue_name
-		 order by q.queue_name`, exec)
-	if err != nil {
-		return err
-	}
-	var queue string
-	var restored bool
-	var backwards int
-	var ago float64
-	_, err = pgx.ForEachRow(rows, []any{&queue, &restored, &backwards, &ago}, func() error {
-		switch {
-		case restored:
-			h.forget(CodeNoTick, queue)
-			h.add(Finding{Code: CodeRestored, Severity: Critical, Queue: queue,
-				Text: fmt.Sprintf("queue %q has state from another cluster, as after restoring a dump: it cannot be ticked, and a ticker that ticks all queues in one call stops", queue),
-				Fix:  fmt.Sprintf("select pgque.drop_queue(%s, true); then make it and its subscriptions again (its undelivered events are lost)", quoteText(queue))})
-		case backwards > 0:
-			h.add(Finding{Code: CodeTickOrder, Severity: Critical, Queue: queue, Age: seconds(ago),
-				Text: fmt.Sprintf("%d of the last ticks of queue %q are out of order, the newest %s ago: tickers run without a common lock, and events come twice", backwards, queue, words(seconds(ago))),
-				Fix:  "stop every ticker that is not pgque-vendor's, as with: select pgque.stop()"})
-		}
-		return nil
-	})
-	return err
-}
-
 // has says whether there is a finding for the queue, or for all.
 func (h *health) has(code, queue string) bool {
 	return slices.ContainsFunc(h.found, func(f Finding) bool { return f.Code == code && (f.Queue == queue || f.Queue == "") })
