@@ -18,9 +18,10 @@ type QueueInfo struct {
 	MaxRetries       int           // max_retries; 5 where it is not set
 	LastTick         time.Time     // zero when there is none
 	TickAge          time.Duration // since LastTick
-	// NewEvents is how many events were sent since the last tick, at most: numbers
-	// that were taken and rolled back count as well.
-	NewEvents   int64
+	// Sent is how many events were sent so far, at most: numbers that were taken and
+	// rolled back count as well. NewEvents is how many of them no tick has covered yet.
+	Sent, NewEvents int64
+
 	Consumers   int
 	Retries     int64         // events that wait for a retry, due or not
 	DueRetries  int64         // those of them that are due
@@ -44,12 +45,13 @@ func Queues(ctx context.Context, db DB) ([]QueueInfo, error) {
 		       extract(epoch from q.queue_ticker_idle_period)::float8,
 		       extract(epoch from q.queue_rotation_period)::float8, coalesce((to_jsonb(q) ->> 'queue_max_retries')::int, 5),
 		       l.tick_time, coalesce(extract(epoch from now() - l.tick_time), 0)::float8,
-		       greatest(coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 1) - coalesce(l.tick_event_seq, 1), 0),
+		       greatest(s.newest - 1, 0), greatest(s.newest - coalesce(l.tick_event_seq, 1), 0),
 		       (select count(*) from pgque.subscription where sub_queue = q.queue_id),
 		       coalesce(r.waiting, 0), coalesce(r.due, 0),
 		       `+deadLetters+`,
 		       extract(epoch from now() - q.queue_switch_time)::float8, q.queue_switch_step2 is null
 		  from pgque.queue q
+		 cross join lateral (select coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 1) as newest offset 0) s
 		  left join lateral (select tick_time, tick_event_seq from pgque.tick where tick_queue = q.queue_id
 		                      order by tick_queue desc, tick_id desc limit 1) l on true
 		  left join (select ev_queue, count(*) as waiting, count(*) filter (where ev_retry_after <= now()) as due
@@ -62,7 +64,7 @@ func Queues(ctx context.Context, db DB) ([]QueueInfo, error) {
 		var lag, idle, rotation, tickAge, rotationAge float64
 		var tick *time.Time
 		err = row.Scan(&q.Name, &q.Paused, &q.External, &lag, &q.MaxCount, &idle, &rotation, &q.MaxRetries,
-			&tick, &tickAge, &q.NewEvents, &q.Consumers, &q.Retries, &q.DueRetries, &q.DeadLetters, &rotationAge, &q.HalfRotated)
+			&tick, &tickAge, &q.Sent, &q.NewEvents, &q.Consumers, &q.Retries, &q.DueRetries, &q.DeadLetters, &rotationAge, &q.HalfRotated)
 		q.MaxLag, q.IdlePeriod, q.RotationPeriod = seconds(lag), seconds(idle), seconds(rotation)
 		q.TickAge, q.RotationAge = seconds(tickAge), seconds(rotationAge)
 		if tick != nil {

@@ -32,10 +32,9 @@ func fullMetrics(t testing.TB) *Metrics {
 	}
 	m.Show(Look{
 		At: time.Now(), Seen: time.Now(), Took: time.Second,
-		Queues:    []events.QueueInfo{{Name: "q", LastTick: time.Now(), TickAge: 3 * time.Second, DeadLetters: 7}},
+		Queues:    []events.QueueInfo{{Name: "q", LastTick: time.Now(), TickAge: 3 * time.Second, Sent: 100, NewEvents: 10, DeadLetters: 7}},
 		Consumers: []events.ConsumerInfo{{Queue: "q", Name: "c", Lag: 4 * time.Second, Pending: 9, DeadLetters: -1}},
-		Sent:      map[string]int64{"q": 100}, Ticked: map[string]int64{"q": 90},
-		Findings: []events.Finding{{Code: events.CodeNoTick, Severity: events.Critical}, {Code: events.CodeNoTick, Severity: events.Critical}},
+		Findings:  []events.Finding{{Code: events.CodeNoTick, Severity: events.Critical}, {Code: events.CodeNoTick, Severity: events.Critical}},
 	})
 	return m
 }

@@ -143,6 +143,13 @@ func (m *Metrics) Observe(o events.Observation) {
 		if o.Active {
 			m.activations.WithLabelValues(queue, consumer).Inc()
 		}
+	case events.ConsumerFailed:
+		switch o.Action {
+		case "settle":
+			m.settleFails.WithLabelValues(label(o.Queue), label(o.Consumer)).Inc()
+		case "consume":
+			m.interrupted.WithLabelValues(label(o.Queue), label(o.Consumer)).Inc()
+		}
 	}
 }
 
@@ -157,16 +164,6 @@ func (m *Metrics) settled(o events.Settled) {
 	m.handedBack.WithLabelValues(queue, consumer).Add(float64(o.HandedBack))
 	m.batchEvents.WithLabelValues(queue, consumer).Observe(float64(o.Events))
 	m.batchTime.WithLabelValues(queue, consumer).Observe(o.Duration.Seconds())
-}
-
-// SettleFailed and Interrupted count what the event library observes nothing of.
-func (m *Metrics) SettleFailed(queue, consumer string) {
-	m.settleFails.WithLabelValues(label(queue), label(consumer)).Inc()
-}
-
-// Interrupted: see SettleFailed.
-func (m *Metrics) Interrupted(queue, consumer string) {
-	m.interrupted.WithLabelValues(label(queue), label(consumer)).Inc()
 }
 
 // counts says whether a queue has a series of its own.

@@ -114,9 +114,7 @@ func (d *database) Collect(to chan<- prometheus.Metric) {
 	send(d.leftOut, prometheus.GaugeValue, float64(len(look.Queues)-len(queues)+len(look.Consumers)-len(consumers)))
 	for i := range queues {
 		name := label(queues[i].Name)
-		if sent, ok := look.Sent[queues[i].Name]; ok {
-			send(d.published, prometheus.CounterValue, float64(sent), name)
-		}
+		send(d.published, prometheus.CounterValue, float64(queues[i].Sent), name)
 		for _, s := range d.queues {
 			send(s.desc, prometheus.GaugeValue, s.value(&queues[i]), name)
 		}

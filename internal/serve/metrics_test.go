@@ -67,7 +67,7 @@ func TestMetricsOfADatabaseThatIsGone(t *testing.T) {
 func TestMetricsOfManyAndOddNames(t *testing.T) {
 	t.Parallel()
 	m := fullMetrics(t)
-	look := Look{At: time.Now(), Seen: time.Now(), Sent: map[string]int64{}}
+	look := Look{At: time.Now(), Seen: time.Now()}
 	names := []string{"bad\xff", "bad\xfe", "quote\"\\\n", ""}
 	for len(names) < maxNames+50 {
 		names = append(names, "q"+strings.Repeat("x", len(names)))

@@ -24,10 +24,7 @@ type Look struct {
 	Seen      time.Time // when what follows was seen; zero when nothing ever was
 	Queues    []events.QueueInfo
 	Consumers []events.ConsumerInfo
-	// Sent is how many events each queue got, those that were rolled back included,
-	// and Ticked how many of them a tick has covered.
-	Sent, Ticked map[string]int64
-	Findings     []events.Finding
+	Findings  []events.Finding
 }
 
 // How often to look. All together it takes less than ten seconds until a page
@@ -143,10 +140,7 @@ func (w *watcher) state(ctx context.Context, look *Look) error {
 	if look.Queues, err = events.Queues(ctx, tx); err != nil {
 		return err
 	}
-	if look.Consumers, err = events.Consumers(ctx, tx, ""); err != nil {
-		return err
-	}
-	look.Sent, look.Ticked, err = numbers(ctx, tx)
+	look.Consumers, err = events.Consumers(ctx, tx, "")
 	return err
 }
 
@@ -176,27 +170,6 @@ func (w *watcher) untickedQueues(queues []events.QueueInfo) []events.Finding {
 	}
 	w.waiting = still
 	return found
-}
-
-// numbers counts the events of each queue by their numbers, of which the making of
-// the queue takes the first.
-func numbers(ctx context.Context, tx pgx.Tx) (sent, ticked map[string]int64, err error) {
-	rows, err := tx.Query(ctx, `
-		select q.queue_name, greatest(coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 1) - 1, 0),
-		       greatest(coalesce((select tick_event_seq from pgque.tick where tick_queue = q.queue_id
-		                           order by tick_queue desc, tick_id desc limit 1), 1) - 1, 0)
-		  from pgque.queue q`, pgx.QueryExecModeExec)
-	if err != nil {
-		return nil, nil, err
-	}
-	sent, ticked = map[string]int64{}, map[string]int64{}
-	var queue string
-	var newest, last int64
-	_, err = pgx.ForEachRow(rows, []any{&queue, &newest, &last}, func() error {
-		sent[queue], ticked[queue] = newest, last
-		return nil
-	})
-	return sent, ticked, err
 }
 
 // Reason says why the database could not be asked, to people who may know nothing

@@ -39,17 +39,20 @@ func (h *history) add(look *Look) {
 	if h.first.IsZero() {
 		h.first = now
 	}
+	ticked := map[string]int64{} // how many events of a queue a tick has covered
+	for _, q := range look.Queues {
+		ticked[q.Name] = q.Sent - q.NewEvents
+	}
 	queues, consumers := map[string]*queueHistory{}, map[[2]string]*consumerHistory{}
 	for _, q := range look.Queues[:min(len(look.Queues), maxRows)] {
 		one, known := h.queues[q.Name], true
 		if one == nil {
 			one, known = &queueHistory{}, false
 		}
-		sent, ok := look.Sent[q.Name]
-		if known && ok {
-			one.rates.add(now, float64(sent-one.sent), span)
+		if known {
+			one.rates.add(now, float64(q.Sent-one.sent), span)
 		}
-		one.sent, queues[q.Name] = sent, one
+		one.sent, queues[q.Name] = q.Sent, one
 	}
 	for _, c := range look.Consumers[:min(len(look.Consumers), maxRows)] {
 		key := [2]string{c.Queue, c.Name}
@@ -58,7 +61,7 @@ func (h *history) add(look *Look) {
 			one, known = &consumerHistory{}, false
 		}
 		one.lags.raise(now, c.Lag.Seconds())
-		done := look.Ticked[c.Queue] - c.Pending
+		done := ticked[c.Queue] - c.Pending
 		if known {
 			one.rates.add(now, float64(done-one.done), span)
 		}

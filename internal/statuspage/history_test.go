@@ -15,7 +15,7 @@ func TestRates(t *testing.T) {
 	start := time.Unix(1_000_000*20, 0)
 	show := func(after time.Duration, sent, ticked, pending int64, lag time.Duration) {
 		look := lookAt(start.Add(after))
-		look.Sent["q"], look.Ticked["q"] = sent, ticked
+		look.Queues[0].Sent, look.Queues[0].NewEvents = sent, sent-ticked
 		look.Consumers[0].Pending, look.Consumers[0].Lag = pending, lag
 		h.add(&look)
 	}

@@ -41,10 +41,7 @@ type Look struct {
 	Seen      time.Time // when what follows was seen; zero when nothing ever was
 	Queues    []events.QueueInfo
 	Consumers []events.ConsumerInfo
-	// Sent is how many events each queue got, and Ticked how many of them a tick has
-	// covered.
-	Sent, Ticked map[string]int64
-	Findings     []events.Finding
+	Findings  []events.Finding
 }
 
 // Page is the page. Tell it what happens with Observe and Show.

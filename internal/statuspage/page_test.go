@@ -33,7 +33,7 @@ func body(t testing.TB, p *Page) string {
 
 func lookAt(t time.Time) Look {
 	return Look{At: t, Seen: t, Queues: []events.QueueInfo{{Name: "q", LastTick: t, Consumers: 1}},
-		Consumers: []events.ConsumerInfo{{Queue: "q", Name: "c"}}, Sent: map[string]int64{}, Ticked: map[string]int64{}}
+		Consumers: []events.ConsumerInfo{{Queue: "q", Name: "c"}}}
 }
 
 func TestStates(t *testing.T) {
@@ -157,11 +157,10 @@ func TestFullPageIsSmall(t *testing.T) {
 	now := time.Now()
 	for i := range 1800 {
 		at := now.Add(time.Duration(i-1800) * 2 * time.Second)
-		look := Look{At: at, Seen: at, Sent: map[string]int64{}, Ticked: map[string]int64{}}
+		look := Look{At: at, Seen: at}
 		for q := range 60 {
 			name := fmt.Sprint("queue", q)
-			look.Sent[name], look.Ticked[name] = int64(i*i%997*q), int64(i*i%997*q)
-			look.Queues = append(look.Queues, events.QueueInfo{Name: name})
+			look.Queues = append(look.Queues, events.QueueInfo{Name: name, Sent: int64(i * i % 997 * q)})
 			look.Consumers = append(look.Consumers, events.ConsumerInfo{Queue: name, Name: "c", Pending: 1, Lag: time.Duration(i*q%61) * time.Second})
 		}
 		p.Show(look)

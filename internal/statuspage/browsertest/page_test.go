@@ -100,8 +100,8 @@ func TestHour(t *testing.T) {
 		}
 		lag := time.Duration((sent - done) / 55 * float64(time.Second))
 		page.Show(statuspage.Look{
-			At: at, Seen: at, Sent: map[string]int64{"tickets": int64(sent)}, Ticked: map[string]int64{"tickets": int64(sent)},
-			Queues: []events.QueueInfo{{Name: "tickets", LastTick: at, Consumers: 2}},
+			At: at, Seen: at,
+			Queues: []events.QueueInfo{{Name: "tickets", LastTick: at, Sent: int64(sent), Consumers: 2}},
 			Consumers: []events.ConsumerInfo{
 				{Queue: "tickets", Name: "audit"},
 				{Queue: "tickets", Name: "mailer", Pending: int64(sent - done), Lag: lag},
