@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -109,7 +110,7 @@ func identifier(sql []byte, t token) string {
 
 // quoteIdentifier puts quotes around a name that needs them.
 func quoteIdentifier(name string) string {
-	plain := name != "" && !reserved[name]
+	plain := name != "" && !reserved()[name]
 	for i, c := range []byte(name) {
 		if !('a' <= c && c <= 'z' || c == '_' || i > 0 && isDigit(c)) {
 			plain = false
@@ -122,13 +123,16 @@ func quoteIdentifier(name string) string {
 	return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
 }
 
-// reserved are the key words that can't be a name without quotes.
-var reserved = wordSet(`all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
+// reserved are the key words that can't be a name without quotes. The set is
+// made at its first use, so that it costs a start of the program nothing.
+var reserved = sync.OnceValue(func() map[string]bool {
+	return wordSet(`all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
 	column concurrently constraint create cross current_catalog current_date current_role current_schema current_time current_timestamp current_user
 	default deferrable desc distinct do else end except false fetch for foreign freeze from full grant group having ilike in initially inner intersect
 	into is isnull join lateral leading left like limit localtime localtimestamp natural not notnull null offset on only or order outer overlaps placing
 	primary references returning right select session_user similar some symmetric table tablesample then to trailing true union unique user using
 	variadic verbose when where window with`)
+})
 
 func wordSet(words string) map[string]bool {
 	set := map[string]bool{}

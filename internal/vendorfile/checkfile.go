@@ -172,7 +172,7 @@ func hashRegular(root *os.Root, name string) (size int64, sum string, err error)
 		return size, "", nil
 	}
 	h := sha256.New()
-	n, err := io.CopyBuffer(h, io.LimitReader(f, limit+1), make([]byte, 128<<10))
+	n, err := io.Copy(h, io.LimitReader(f, limit+1))
 	if err != nil {
 		return 0, "", err
 	}
