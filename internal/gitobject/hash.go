@@ -27,23 +27,40 @@ func CommitID(raw []byte) (ID, error) { return ObjectID(TypeCommit, raw) }
 func TagID(raw []byte) (ID, error) { return ObjectID(TypeTag, raw) }
 
 // ObjectID returns the id of an object of a type (TypeBlob, …) from its raw
-// content, without git's header. SHA-1 can be made to collide, so the hash is
-// one that recognises the traces which a collision attack leaves: such content
-// has no id that proves anything, and the failure is fault.Integrity.
+// content, without git's header. It fails as Hasher.ID does.
 func ObjectID(objectType string, raw []byte) (ID, error) {
-	id, collision := sum([]byte(objectType+" "+strconv.Itoa(len(raw))+"\x00"), raw)
-	if collision {
-		return "", fault.New(fault.Integrity, "a %s of %d bytes carries a SHA-1 collision attack", objectType, len(raw))
-	}
-	return id, nil
+	h := NewHasher(objectType, int64(len(raw)))
+	h.Write(raw)
+	return h.ID()
 }
 
-func sum(header, raw []byte) (id ID, collision bool) {
-	h := sha1cd.New().(sha1cd.CollisionResistantHash)
-	h.Write(header)
-	h.Write(raw)
-	digest, collision := h.CollisionResistantSum(nil)
-	return ID(hex.EncodeToString(digest)), collision
+// Hasher computes an object's id while its raw content is written to it.
+type Hasher struct {
+	hash       sha1cd.CollisionResistantHash
+	objectType string
+	size       int64
+}
+
+// NewHasher begins an object of a type (TypeBlob, …) whose raw content, without
+// git's header, has size bytes: the header, which is hashed first, holds it.
+func NewHasher(objectType string, size int64) *Hasher {
+	h := &Hasher{sha1cd.New().(sha1cd.CollisionResistantHash), objectType, size}
+	h.Write([]byte(objectType + " " + strconv.FormatInt(size, 10) + "\x00"))
+	return h
+}
+
+// Write hashes more of the content. It never fails.
+func (h *Hasher) Write(content []byte) (int, error) { return h.hash.Write(content) }
+
+// ID returns the id of what was written. SHA-1 can be made to collide, so the
+// hash is one that recognises the traces which a collision attack leaves: such
+// content has no id that proves anything, and the failure is fault.Integrity.
+func (h *Hasher) ID() (ID, error) {
+	digest, collision := h.hash.CollisionResistantSum(nil)
+	if collision {
+		return "", fault.New(fault.Integrity, "a %s of %d bytes carries a SHA-1 collision attack", h.objectType, h.size)
+	}
+	return ID(hex.EncodeToString(digest)), nil
 }
 
 // ParseCommit returns the root tree that a commit names, from the commit's raw

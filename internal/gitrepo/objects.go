@@ -77,16 +77,12 @@ func (o *objectReader) ask(ctx context.Context, name string, limit int64) (objec
 	process := o.cmd.Process
 	defer context.AfterFunc(ctx, func() { process.Kill() })()
 
-	got, err := o.exchange(name, limit)
+	said, got, err := o.exchange(name, limit)
 	if err != nil {
 		return object{}, o.failed(ctx, err)
 	}
-	computed, err := gitobject.ObjectID(got.objectType, got.content)
-	if err != nil {
-		return object{}, err
-	}
-	if computed != got.id {
-		return object{}, fault.New(fault.Integrity, "the repository %q is damaged: its object %s has the content of %s", o.repository.path, got.id, computed).
+	if said != got.id {
+		return object{}, fault.New(fault.Integrity, "the repository %q is damaged: its object %s has the content of %s", o.repository.path, said, got.id).
 			Hint("git -C %s fsck", quotedPath(o.repository.path))
 	}
 	return got, nil
@@ -122,37 +118,43 @@ type tooLarge struct{ size int64 }
 func (e tooLarge) Error() string { return fmt.Sprintf("it has %d bytes", e.size) }
 
 // exchange asks for one object. Git answers "ID TYPE SIZE", the content and a
-// newline, or "NAME missing". The id is git's word for now.
-func (o *objectReader) exchange(name string, limit int64) (object, error) {
+// newline, or "NAME missing". said is the id in git's word. The object's own is
+// computed as the content comes, while git makes ready what follows.
+func (o *objectReader) exchange(name string, limit int64) (said gitobject.ID, got object, err error) {
 	if _, err := io.WriteString(o.in, name+"\n"); err != nil {
-		return object{}, processEnded{err}
+		return "", object{}, processEnded{err}
 	}
 	header, err := o.out.ReadString('\n')
 	if err != nil {
-		return object{}, processEnded{err}
+		return "", object{}, processEnded{err}
 	}
 	fields := strings.Fields(header)
 	if len(fields) == 2 && fields[1] == "missing" {
-		return object{}, errMissing
+		return "", object{}, errMissing
 	}
 	if len(fields) > 0 && len(fields[0]) == 64 {
-		return object{}, o.repository.sha256Refused()
+		return "", object{}, o.repository.sha256Refused()
 	}
 	if len(fields) != 3 {
-		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
+		return "", object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
 	}
 	size, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil || size < 0 {
-		return object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
+		return "", object{}, fault.New(fault.Usage, "git answered %q when asked for the object %q", strings.TrimSpace(header), name)
 	}
 	if size > limit {
-		return object{}, tooLarge{size}
+		return "", object{}, tooLarge{size}
 	}
-	content := make([]byte, size+1)
-	if _, err := io.ReadFull(o.out, content); err != nil {
-		return object{}, processEnded{err}
+	hasher := gitobject.NewHasher(fields[1], size)
+	got = object{objectType: fields[1], content: make([]byte, size)}
+	if _, err := io.ReadFull(io.TeeReader(o.out, hasher), got.content); err != nil {
+		return "", object{}, processEnded{err}
 	}
-	return object{gitobject.ID(fields[0]), fields[1], content[:size]}, nil
+	if _, err := o.out.Discard(1); err != nil {
+		return "", object{}, processEnded{err}
+	}
+	got.id, err = hasher.ID()
+	return gitobject.ID(fields[0]), got, err
 }
 
 func (o *objectReader) start() error {

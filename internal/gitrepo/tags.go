@@ -17,8 +17,9 @@ const maxTagChain = 100
 
 // ref is a name below refs/tags and the object it points at.
 type ref struct {
-	name string
-	id   gitobject.ID
+	name   string
+	id     gitobject.ID
+	object *object // nil where it was not read yet
 }
 
 // Tags returns all tags that lead to a commit, in git's order.
@@ -73,7 +74,7 @@ func (r *Repository) tagRef(ctx context.Context, name string) (ref, error) {
 	if packed, err := os.ReadFile(filepath.Join(r.gitDir, "packed-refs")); err == nil && bytes.Contains(packed, []byte(" refs/tags/"+name+"\n")) {
 		got, err := r.objects.ask(ctx, "refs/tags/"+name, maxHeaderObject)
 		if err == nil {
-			return ref{name, got.id}, nil
+			return ref{name, got.id, &got}, nil
 		}
 		if !errors.Is(err, errMissing) && !errors.As(err, &tooLarge{}) {
 			return ref{}, err
@@ -117,7 +118,7 @@ func (r *Repository) tagRefs(ctx context.Context) ([]ref, error) {
 		if err != nil {
 			return nil, err
 		}
-		refs = append(refs, ref{strings.TrimPrefix(refname, "refs/tags/"), checked})
+		refs = append(refs, ref{name: strings.TrimPrefix(refname, "refs/tags/"), id: checked})
 	}
 	r.refs = refs
 	return refs, nil
@@ -130,29 +131,40 @@ func (e notACommit) Error() string { return "it points at a " + e.objectType }
 
 // peel follows a tag, and tags of tags, to the commit.
 func (r *Repository) peel(ctx context.Context, ref ref) (gitobject.ID, error) {
-	id := ref.id
+	id, got := ref.id, ref.object
 	for range maxTagChain {
-		got, err := r.objects.read(ctx, id, maxHeaderObject)
-		switch {
-		case errors.As(err, &tooLarge{}):
-			return "", notACommit{"blob or tree"} // the pipe is closed: no more is known
-		case errors.Is(err, errMissing):
-			return "", r.lacks("the object %s, to which the tag %q leads,", id, ref.name)
-		case err != nil:
-			return "", err
+		if got == nil {
+			var err error
+			if got, err = r.readTagged(ctx, id, ref.name); err != nil {
+				return "", err
+			}
 		}
 		switch got.objectType {
 		case gitobject.TypeCommit:
 			return id, r.rememberRoot(id, got.content)
 		case gitobject.TypeTag:
-			if id, _, err = gitobject.ParseTag(got.content); err != nil {
+			next, _, err := gitobject.ParseTag(got.content)
+			if err != nil {
 				return "", err
 			}
+			id, got = next, nil
 		default:
 			return "", notACommit{got.objectType}
 		}
 	}
 	return "", fault.New(fault.Upstream, "the tag %q in %q leads through more than %d tag objects", ref.name, r.path, maxTagChain)
+}
+
+// readTagged reads an object on a tag's way to its commit.
+func (r *Repository) readTagged(ctx context.Context, id gitobject.ID, tag string) (*object, error) {
+	got, err := r.objects.read(ctx, id, maxHeaderObject)
+	switch {
+	case errors.As(err, &tooLarge{}):
+		return nil, notACommit{"blob or tree"} // the pipe is closed: no more is known
+	case errors.Is(err, errMissing):
+		return nil, r.lacks("the object %s, to which the tag %q leads,", id, tag)
+	}
+	return &got, err
 }
 
 func (r *Repository) sha256Refused() error {
