@@ -38,7 +38,8 @@ type consumption struct {
 }
 
 func newConsumption(ctx context.Context, env *environment, o *consumeOptions, shown *listening) *consumption {
-	c := &consumption{options: o, log: shown.consumerLog(roleLog(env), o.queue, o.consumer), shown: shown}
+	c := &consumption{options: o, log: roleLog(env), shown: shown}
+	shown.consumes(o.queue, o.consumer)
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	switch {
 	case o.print:

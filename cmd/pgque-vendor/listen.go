@@ -124,11 +124,7 @@ func (l *listening) observe(o events.Observation) {
 	if l == nil {
 		return
 	}
-	if o, ok := o.(events.Leased); ok && o.Active {
-		l.state.Store(stateActive)
-	} else if ok {
-		l.state.CompareAndSwap(stateActive, stateStandBy)
-	}
+	l.sawConsumer(o)
 	l.metrics.Observe(o)
 	l.page.Observe(o)
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/stega/pgque-vendor/events"
@@ -40,57 +37,34 @@ func (l *listening) consumerReady(queue, consumer string) func() (string, error)
 	}
 }
 
-// What a consumer is doing, as far as it was seen.
+// What a consumer is doing, as far as it was observed.
 const (
 	stateStandBy int32 = iota
 	stateActive
 	stateInterrupted
 )
 
-// consumerLog is log, and sees in it what the event library has no observation of:
-// tries to settle that failed, and interruptions. A test holds it to the library's
-// words.
-func (l *listening) consumerLog(log *slog.Logger, queue, consumer string) *slog.Logger {
-	if l == nil {
-		return log
+// consumes makes the metrics of a consumer before anything happened.
+func (l *listening) consumes(queue, consumer string) {
+	if l != nil {
+		l.metrics.Consumes(queue, consumer)
 	}
-	l.metrics.Consumes(queue, consumer)
-	return slog.New(&watchedLog{Handler: log.Handler(), saw: func(message string) {
-		switch {
-		case strings.HasPrefix(message, "settling failed"):
-			l.metrics.SettleFailed(queue, consumer)
-		case strings.HasPrefix(message, "consuming was interrupted"):
-			l.metrics.Interrupted(queue, consumer)
-			l.state.Store(stateInterrupted)
-		case strings.HasPrefix(message, "another process is active"):
+}
+
+// sawConsumer keeps what a consumer is doing.
+func (l *listening) sawConsumer(o events.Observation) {
+	switch o := o.(type) {
+	case events.StandingBy:
+		l.state.Store(stateStandBy)
+	case events.Leased:
+		if o.Active {
+			l.state.Store(stateActive)
+		} else {
 			l.state.Store(stateStandBy)
 		}
-	}})
-}
-
-// watchedLog hands on records, and tells their messages also where they are not
-// logged.
-type watchedLog struct {
-	slog.Handler
-	saw func(message string)
-}
-
-func (h *watchedLog) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelInfo || h.Handler.Enabled(ctx, level)
-}
-
-func (h *watchedLog) Handle(ctx context.Context, r slog.Record) error {
-	h.saw(r.Message)
-	if !h.Handler.Enabled(ctx, r.Level) {
-		return nil
+	case events.ConsumerFailed:
+		if o.Action == "consume" {
+			l.state.Store(stateInterrupted)
+		}
 	}
-	return h.Handler.Handle(ctx, r)
-}
-
-func (h *watchedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &watchedLog{h.Handler.WithAttrs(attrs), h.saw}
-}
-
-func (h *watchedLog) WithGroup(name string) slog.Handler {
-	return &watchedLog{h.Handler.WithGroup(name), h.saw}
 }

@@ -131,8 +131,7 @@ func TestListenWaiting(t *testing.T) {
 	l.wantCode(0)
 }
 
-// Who stands by is ready as well. Failures to settle and interruptions are counted,
-// which the log has to tell: this holds us to the library's words.
+// Who stands by is ready as well. Failures to settle and interruptions are counted.
 func TestListenConsume(t *testing.T) {
 	t.Parallel()
 	b := newConsumeBench(t, pgtest.Standin()).tick()
