@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/internal/pgtest"
