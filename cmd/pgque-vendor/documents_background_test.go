@@ -1,0 +1,151 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// background is a line of a document that goes on until a signal. It has a process
+// group of its own, as in a terminal.
+type background struct {
+	line  string
+	cmd   *exec.Cmd
+	gone  chan struct{} // closed when no process holds its output any more
+	codes string        // the file of the exit codes, see writeWatched
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (b *background) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.Write(p)
+}
+
+func (b *background) output() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.out.String()
+}
+
+// goesOn says that a line does not end by itself.
+func goesOn(line string) bool {
+	return strings.Contains(line, "while :;") || slices.ContainsFunc(shellCommands(line), func(words []string) bool {
+		args, ok := callOf(words)
+		return ok && untilSignal(args)
+	})
+}
+
+// untilSignal says that a call of pgque-vendor ends with a signal, and then with 0.
+func untilSignal(args []string) bool {
+	return args[0] == "ticker" || args[0] == "consume" || slices.Contains(args, "--watch") || slices.Contains(args, "--keep")
+}
+
+// start starts a line. Whatever happens, it ends with the script.
+func (r *reader) start(ts *testscript.TestScript, line string) {
+	b := &background{line: line, gone: make(chan struct{})}
+	b.codes = filepath.Join(ts.Getenv("WATCHED"), fmt.Sprintf("codes-%d", len(r.background)))
+	ts.Check(ts.Exec("env", "-0"))
+	b.cmd = exec.Command("bash", "-e", "-o", "pipefail", "-c", line)
+	b.cmd.Dir = ts.MkAbs(".")
+	b.cmd.Env = append(strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\x00"), "\x00"),
+		"PATH="+ts.Getenv("WATCHED")+string(os.PathListSeparator)+ts.Getenv("PATH"), "ENDED="+b.codes)
+	b.cmd.Stdout, b.cmd.Stderr = b, b
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ts.Check(b.cmd.Start())
+	go func() {
+		_ = b.cmd.Wait()
+		close(b.gone)
+	}()
+	if len(r.background) == 0 {
+		ts.Defer(r.kill)
+	}
+	r.background = append(r.background, b)
+}
+
+// kill is for what a failed script leaves behind.
+func (r *reader) kill() {
+	for _, b := range r.background {
+		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
+		<-b.gone
+	}
+}
+
+// cmdSeen: "seen REGEXP [NAME]" waits until a background line has printed this, and
+// puts the first group into $NAME.
+func cmdSeen(ts *testscript.TestScript, _ bool, args []string) {
+	r := ts.Value("reader").(*reader)
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		for _, b := range r.background {
+			if match := pattern.FindStringSubmatch(b.output()); match != nil {
+				if len(args) > 1 {
+					ts.Setenv(args[1], match[1])
+				}
+				return
+			}
+		}
+		if time.Now().After(deadline) || !slices.ContainsFunc(r.background, (*background).alive) {
+			ts.Fatalf("nothing that goes on has printed %q:\n%s", args[0], r.outputs())
+		}
+	}
+}
+
+func (b *background) alive() bool {
+	select {
+	case <-b.gone:
+		return false
+	default:
+		return true
+	}
+}
+
+func (r *reader) outputs() string {
+	var all strings.Builder
+	for _, b := range r.background {
+		fmt.Fprintf(&all, "$ %s\n%s\n", b.line, b.output())
+	}
+	return all.String()
+}
+
+// cmdEnd: "end" sends SIGTERM to what goes on, the last first. All that ends with a
+// signal by design must exit with 0.
+func cmdEnd(ts *testscript.TestScript, _ bool, _ []string) {
+	r := ts.Value("reader").(*reader)
+	for n := len(r.background) - 1; n >= 0; n-- {
+		b := r.background[n]
+		if !b.alive() {
+			ts.Fatalf("%s has ended by itself:\n%s", b.line, b.output())
+		}
+		ts.Check(syscall.Kill(-b.cmd.Process.Pid, syscall.SIGTERM))
+		select {
+		case <-b.gone:
+		case <-time.After(patience):
+			ts.Fatalf("%s does not end:\n%s", b.line, r.outputs())
+		}
+		codes, err := os.ReadFile(b.codes)
+		ts.Check(err)
+		for line := range strings.Lines(string(codes)) {
+			code, args, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if untilSignal(strings.Fields(args)) && code != "0" {
+				ts.Fatalf("%s: exit code %s after SIGTERM:\n%s", b.line, code, b.output())
+			}
+		}
+	}
+	r.background = nil
+}
