@@ -50,7 +50,8 @@ func TestHugeBatch(t *testing.T) {
 			if n != size || value[int](t, pool, retries) != size/every {
 				t.Errorf("handled %d, %d retries", n, value[int](t, pool, retries))
 			}
-			if settling > 10*time.Second {
+			// 2 s on a quiet machine; one by one it would be more than an hour.
+			if settling > 2*time.Minute {
 				t.Errorf("settling took %s", settling)
 			}
 			if peak > 32<<20 {
