@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,15 @@ func (o Options) ownerName(user string) string {
 		return user
 	}
 	return o.Owner
+}
+
+// forLogin adds the grant that nobody asked for by name, once the login is known.
+func (o Options) forLogin(user string) Options {
+	if o.GrantSelf {
+		o.Grants = append(slices.Clip(o.Grants), Grant{Role: Admin, To: user, Default: true})
+		o.GrantSelf = false
+	}
+	return o
 }
 
 // Provisioner makes what an application needs beside PgQue itself.
@@ -124,11 +134,12 @@ func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 		return nil, err
 	}
 	defer rollback(tx)
-	s, o, err := read(ctx, tx, o)
+	s, functions, err := read(ctx, tx, f, o)
 	if err != nil {
 		return nil, err
 	}
-	plan := makePlan(s, f, fileFunctions(f.SQL), o)
+	o = o.forLogin(s.User)
+	plan := makePlan(s, f, functions, o)
 	if o.Provisioner != nil && plan.Refusal == nil {
 		steps, err := look(ctx, tx, s, plan, o.Provisioner)
 		if err != nil {
@@ -139,20 +150,14 @@ func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	return report(s, plan), nil
 }
 
-// read probes the state. The login is known only now, so the grant that nobody
-// asked for by name joins here.
-func read(ctx context.Context, tx pgx.Tx, o Options) (*state, Options, error) {
-	var user string
-	if o.GrantSelf || o.Owner == "CURRENT_USER" {
-		if err := tx.QueryRow(ctx, "select current_user").Scan(&user); err != nil {
-			return nil, o, err
-		}
+// read probes the state, and finds the file's functions to compare it with.
+func read(ctx context.Context, tx pgx.Tx, f File, o Options) (*state, map[string][]string, error) {
+	s, err := probe(ctx, tx, o.ownerName(""), o.forLogin("").Grants)
+	if err != nil {
+		return nil, nil, err
 	}
-	if o.GrantSelf {
-		o.Grants = append(o.Grants[:len(o.Grants):len(o.Grants)], Grant{Role: Admin, To: user, Default: true})
-	}
-	s, err := probe(ctx, tx, o.ownerName(user), o.Grants)
-	return s, o, err
+	functions := f.functions(s.Functions)
+	return s, functions, s.findBuiltin(ctx, tx, functions)
 }
 
 // look asks the Provisioner, as the owner where that is allowed: the login may

@@ -180,7 +180,7 @@ func (v verdict) changedSince(s *state, from string, o Options) verdict {
 
 // version describes what the database has, for the report.
 func version(s *state, p *provenance, live string) *Version {
-	v := &Version{SQLVersion: returnedText(s.Version), Fingerprint: live}
+	v := &Version{SQLVersion: returnedText(s.version()), Fingerprint: live}
 	if r, ok := releaseByFingerprint(live); ok {
 		v.Tag, v.SHA256 = r.tag, r.sha256
 	}

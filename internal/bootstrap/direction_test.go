@@ -2,10 +2,14 @@ package bootstrap
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
@@ -187,6 +191,33 @@ func TestDirectionOfRealReleases(t *testing.T) {
 	})
 }
 
+// liveFunctions are the functions of schema pgque.
+func liveFunctions(t *testing.T, url string, f File) []function {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := dialer(url)(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := read(ctx, tx, f, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Functions
+}
+
+func sortedBodies(functions map[string][]string) map[string][]string {
+	for _, bodies := range functions {
+		slices.Sort(bodies)
+	}
+	return functions
+}
+
 // The table of known releases against the files themselves.
 func TestKnownReleases(t *testing.T) {
 	t.Parallel()
@@ -203,6 +234,15 @@ func TestKnownReleases(t *testing.T) {
 		r := inspectAs(t, db.URL, f, Options{})
 		if r.Plan.From.Fingerprint != known.fingerprint {
 			t.Errorf("%s has the fingerprint %s", tag, r.Plan.From.Fingerprint)
+		}
+		live := liveFunctions(t, db.URL, f)
+		want := sortedBodies(fileFunctions(v.SQL))
+		if got := sortedBodies(File{SHA256: f.SHA256}.functions(live)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: without its text the file's functions are %v, want %v", tag, got, want)
+		}
+		live[0].Definer = !live[0].Definer
+		if got := (File{SHA256: f.SHA256}).functions(live); len(got) != 0 {
+			t.Errorf("%s: a changed function is taken for the file's", tag)
 		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/sqltext"
@@ -22,8 +22,9 @@ type function struct {
 	Config     string `json:"config"`
 	Body       string `json:"body"` // SHA-256 of prosrc
 	Owner      string `json:"owner"`
-	Public     bool   `json:"public"` // PUBLIC may execute it
-	Shadow     bool   `json:"shadow"` // has the name of something built in, and neither a superuser nor the login owns it
+	Public     bool   `json:"public"`  // PUBLIC may execute it
+	Trusted    bool   `json:"trusted"` // a superuser or the login owns it
+	Version    string `json:"version"` // the body of pgque.version(); "" of any other
 }
 
 func compareFunctions(a, b function) int {
@@ -45,8 +46,17 @@ func (f function) String() string {
 func fingerprint(functions []function) string {
 	sorted := slices.SortedFunc(slices.Values(functions), compareFunctions)
 	h := sha256.New()
+	var line []byte
 	for _, f := range sorted {
-		fmt.Fprintf(h, "%q %q %q %t %t %s %q %s\n", f.Name, f.Args, f.Result, f.Procedure, f.Definer, f.Volatility, f.Config, f.Body)
+		line = strconv.AppendQuote(line[:0], f.Name)
+		line = strconv.AppendQuote(append(line, ' '), f.Args)
+		line = strconv.AppendQuote(append(line, ' '), f.Result)
+		line = strconv.AppendBool(append(line, ' '), f.Procedure)
+		line = strconv.AppendBool(append(line, ' '), f.Definer)
+		line = append(append(line, ' '), f.Volatility...)
+		line = strconv.AppendQuote(append(line, ' '), f.Config)
+		line = append(append(line, ' '), f.Body...)
+		h.Write(append(line, '\n'))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -72,6 +82,21 @@ func (d drift) lines() []string {
 		out = append(out, name+" is missing")
 	}
 	return out
+}
+
+// functions are those that the file leaves behind, as fileFunctions finds them.
+// Where the live ones have the fingerprint of the release that the file is known
+// to be they are the file's, and its text need not be read.
+func (f File) functions(live []function) map[string][]string {
+	r, known := releaseByFile(f.SHA256)
+	if !known || r.fingerprint != fingerprint(live) {
+		return fileFunctions(f.SQL)
+	}
+	bodies := make(map[string][]string, len(live))
+	for _, l := range live {
+		bodies[l.Name] = append(bodies[l.Name], l.Body)
+	}
+	return bodies
 }
 
 // fileFunctions are the functions that a file leaves behind, by name, with the

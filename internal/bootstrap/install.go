@@ -23,11 +23,11 @@ func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	if err := lockInstall(ctx, tx, o); err != nil {
 		return nil, err
 	}
-	s, o, err := read(ctx, tx, o)
+	s, functions, err := read(ctx, tx, f, o)
 	if err != nil {
 		return nil, err
 	}
-	functions := fileFunctions(f.SQL)
+	o = o.forLogin(s.User)
 	plan := makePlan(s, f, functions, o)
 	if o.Provisioner != nil && plan.Refusal == nil {
 		steps, err := look(ctx, tx, s, plan, o.Provisioner)

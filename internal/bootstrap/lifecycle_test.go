@@ -66,11 +66,12 @@ func TestNothingToDoOnlyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(ctx)
-	s, o, err := read(ctx, tx, Options{Grants: admin(app)})
+	o := Options{Grants: admin(app)}
+	s, functions, err := read(ctx, tx, f, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan := makePlan(s, f, fileFunctions(f.SQL), o); plan.Refusal != nil || !plan.Empty() {
+	if plan := makePlan(s, f, functions, o); plan.Refusal != nil || !plan.Empty() {
 		t.Errorf("plan %q, refusal %v", plan.Lines(f), plan.Refusal)
 	}
 	var xid *string

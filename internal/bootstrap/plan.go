@@ -115,7 +115,7 @@ func (p *Plan) chooseOwner(s *state, o Options) {
 		if o.Owner != "" && wanted != p.Owner {
 			p.warn("schema pgque is owned by %q and stays so; --owner is for the first install", p.Owner)
 		}
-		if s.Schema.OwnerSuperuser {
+		if s.Roles[p.Owner].Superuser {
 			p.warn("schema pgque is owned by %q, a superuser: whoever has pgque_admin can become superuser through it. To mend it, make a NOLOGIN role its owner (docs/bootstrap.md has the lines) and run bootstrap as a superuser again", p.Owner)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // what a run promises. Any miss ends in a rollback. On success the report
 // carries what was found, and the state is returned.
 func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]string, o Options) (*state, error) {
-	s, err := probe(ctx, tx, o.ownerName(""), o.Grants)
+	s, _, err := read(ctx, tx, f, o)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string, o 
 	}
 	if p.Install || len(p.Provide) > 0 {
 		for _, h := range hooks(s, functions) { // it came in the meantime
-			miss("%s is not PgQue's, and no superuser owns it", h.Name)
+			miss("%s is not PgQue's, and no superuser owns it", h.name)
 		}
 	}
 	known, _ := releaseByFile(f.SHA256)

@@ -14,7 +14,7 @@ import (
 var probeSQL string
 
 // state is everything that decides what to do, read from the catalogs in one
-// query. The names are those of probe.sql.
+// query, builtin aside. The names are those of probe.sql.
 type state struct {
 	ServerVersionNum int    `json:"server_version_num"`
 	ServerVersion    string `json:"server_version"`
@@ -32,23 +32,23 @@ type state struct {
 	GrantTemp   bool   `json:"grant_temp"`
 	PublicTemp  bool   `json:"public_temp"` // everybody has TEMP on the database
 
-	Schema    *schemaState         `json:"schema"` // nil: there is no schema pgque
-	Functions []function           `json:"functions"`
-	Relations int                  `json:"relations"` // tables, views, sequences and types of the schema
-	Tables    []string             `json:"tables"`    // those of PgQue's tables that have to be locked first
-	Strays    []object             `json:"strays"`    // relations and types that the schema's owner does not own
-	Hooks     []hook               `json:"hooks"`     // other people's code that runs when we write
-	Version   string               `json:"version_body"`
-	Roles     map[string]roleState `json:"roles"`
-	Members   []membership         `json:"members"`
-	Grants    []grantState         `json:"grants"`
+	Schema     *schemaState         `json:"schema"` // nil: there is no schema pgque
+	Functions  []function           `json:"functions"`
+	Relations  int                  `json:"relations"` // tables, views, sequences and types of the schema
+	Tables     []string             `json:"tables"`    // those of PgQue's tables that have to be locked first
+	Strays     []object             `json:"strays"`    // relations and types that the schema's owner does not own
+	Dependents []dependent          `json:"dependents"`
+	Roles      map[string]roleState `json:"roles"`
+	Members    []membership         `json:"members"`
+	Grants     []grantState         `json:"grants"`
+
+	builtin []string // the names of foreign functions that something built in has too
 }
 
 type schemaState struct {
-	Owner          string `json:"owner"`
-	OwnerSuperuser bool   `json:"owner_superuser"`
-	Comment        string `json:"comment"`
-	Extension      string `json:"extension"` // the extension that owns the schema or its functions, or ""
+	Owner     string `json:"owner"`
+	Comment   string `json:"comment"`
+	Extension string `json:"extension"` // the extension that owns the schema or its functions, or ""
 }
 
 type object struct {
@@ -57,12 +57,11 @@ type object struct {
 	Owner string `json:"owner"`
 }
 
-// hook is code that neither a superuser nor the login itself answers for, and
-// that runs when somebody works with PgQue: a trigger on one of its tables, say,
-// or a function that its functions take for a built-in one.
-type hook struct {
-	Name string `json:"name"`
-	Drop string `json:"drop"` // the SQL that removes it
+// dependent is code of other people's that runs when somebody works with PgQue,
+// in the words of pg_identify_object: "trigger", "trap on pgque.queue".
+type dependent struct {
+	Type     string `json:"type"`
+	Identity string `json:"identity"`
 }
 
 type roleState struct {
@@ -109,8 +108,18 @@ func (s *state) isMember(role, member string) bool {
 // exists reports whether a role exists. It knows only the roles it was probed for.
 func (s *state) exists(role string) bool { _, ok := s.Roles[role]; return ok }
 
-// probe reads the state. The transaction must have been opened by begin, which
-// fixes search_path.
+// version is the body of pgque.version(), or "".
+func (s *state) version() string {
+	for _, f := range s.Functions {
+		if f.Version != "" {
+			return f.Version
+		}
+	}
+	return ""
+}
+
+// probe reads the state. The transaction must have been opened by beginQuery,
+// which fixes search_path. An owner "" and a grant to "" are the login's.
 func probe(ctx context.Context, tx pgx.Tx, owner string, grants []Grant) (*state, error) {
 	type wanted struct {
 		To    string   `json:"to"`
@@ -126,12 +135,12 @@ func probe(ctx context.Context, tx pgx.Tx, owner string, grants []Grant) (*state
 	if err != nil {
 		return nil, err
 	}
-	var text string
-	if err := tx.QueryRow(ctx, probeSQL, owner, roles, string(wantsJSON)).Scan(&text); err != nil {
+	var document []byte
+	if err := tx.QueryRow(ctx, probeSQL, owner, roles, string(wantsJSON)).Scan(&document); err != nil {
 		return nil, err
 	}
 	s := new(state)
-	if err := json.Unmarshal([]byte(text), s); err != nil {
+	if err := json.Unmarshal(document, s); err != nil {
 		return nil, fmt.Errorf("read what the database answered: %w", err)
 	}
 	slices.SortFunc(s.Functions, compareFunctions)

@@ -34,6 +34,7 @@ func beginQuery(access string, lockTimeout time.Duration) string {
 		"default_tablespace = ''",
 		"client_min_messages = notice",
 		"quote_all_identifiers = off", // it changes how signatures are spelt
+		"jit = off",                   // over a large catalog it would compile the probe, which runs once
 	}
 	return "begin transaction isolation level read committed " + access + "; set local " + strings.Join(settings, "; set local ") +
 		"; select set_config('transaction_timeout', '0', true) where current_setting('server_version_num')::int >= 170000"
