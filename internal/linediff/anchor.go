@@ -13,11 +13,11 @@ func (m *matcher) runs(a, b lines) []run {
 	var runs []run
 	aEnd, bEnd := 0, 0 // behind the last run
 	for _, p := range m.anchors(a, b) {
-		if p.b < bEnd {
+		if int(p.b) < bEnd {
 			runs[len(runs)-1].anchors++ // the last run went through it
 			continue
 		}
-		r := run{p.a, p.b, 1, 1}
+		r := run{int(p.a), int(p.b), 1, 1}
 		for r.a > aEnd && r.b > bEnd && a.ids[r.a-1] == b.ids[r.b-1] {
 			r.a, r.b, r.n = r.a-1, r.b-1, r.n+1
 		}
@@ -50,14 +50,15 @@ func certain(runs []run, a, b lines) []run {
 }
 
 // anchor is a line that stands once at a and once at b.
-type anchor struct{ a, b int }
+type anchor struct{ a, b int32 }
 
 // anchors returns the longest list of anchors that ascends on both sides. It
 // is patience sorting: tops[n] is the anchor with the smallest a that ends a
 // list of n+1, and before[i] is the one before i in its list.
 func (m *matcher) anchors(a, b lines) []anchor {
-	var all []anchor
-	var tops, before []int
+	most := min(a.len(), b.len())
+	all, before := make([]anchor, 0, most), make([]int32, 0, most)
+	var tops []int32
 	for i, id := range a.ids {
 		m.seen[id].a = int32(i)
 	}
@@ -65,21 +66,21 @@ func (m *matcher) anchors(a, b lines) []anchor {
 		if m.seen[id].inA != 1 || m.seen[id].inB != 1 {
 			continue
 		}
-		i := int(m.seen[id].a)
+		i := m.seen[id].a
 		n := len(tops)
 		if n > 0 && all[tops[n-1]].a > i {
 			n = sort.Search(n, func(n int) bool { return all[tops[n]].a > i })
 		}
-		last := -1
+		last := int32(-1)
 		if n > 0 {
 			last = tops[n-1]
 		}
 		if n == len(tops) {
 			tops = append(tops, 0)
 		}
-		tops[n] = len(all)
+		tops[n] = int32(len(all))
 		before = append(before, last)
-		all = append(all, anchor{i, j})
+		all = append(all, anchor{i, int32(j)})
 	}
 	list := make([]anchor, len(tops))
 	for n := len(tops) - 1; n >= 0; n-- {

@@ -1,8 +1,6 @@
 package linediff
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // comparison is two texts and the lines that differ between them.
 type comparison struct {
@@ -76,26 +74,18 @@ func (d *comparison) equalEnds() (top, bottom int) {
 // number gives equal lines from top on equal ids, below distinct. Lines of b
 // that a does not have are left out.
 func number(a, b text, top, aEnd, bEnd int) (left, right lines, distinct int) {
-	whole := string(a.data) // one copy, so that the keys need none each
-	ids := make(map[string]int32, aEnd-top)
+	known := newLineIDs(a, aEnd-top)
 	left = makeLines(aEnd - top)
 	for i := top; i < aEnd; i++ {
-		end := a.ends[i]
-		line := whole[int(end)-len(a.line(i)) : end]
-		id, ok := ids[line]
-		if !ok {
-			id = int32(len(ids))
-			ids[line] = id
-		}
-		left.add(id, int32(i))
+		left.add(known.add(i), int32(i))
 	}
 	right = makeLines(bEnd - top)
 	for j := top; j < bEnd; j++ {
-		if id, ok := ids[string(b.line(j))]; ok {
+		if id, ok := known.find(b.line(j)); ok {
 			right.add(id, int32(j))
 		}
 	}
-	return left, right, len(ids)
+	return left, right, len(known.first)
 }
 
 // collect turns the pairs of equal lines into the edits between them.

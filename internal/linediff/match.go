@@ -97,8 +97,9 @@ func (m *matcher) align(a, b lines, depth int) {
 	m.align(a.slice(a0, a.len()), b.slice(b0, b.len()), depth+1)
 }
 
-// shared returns the lines that both parts have. A line of one side only is
-// changed however the rest is lined up. The counts in m.seen stay until forget.
+// shared returns the lines that both parts have, in the memory of the parts. A
+// line of one side only is changed however the rest is lined up. The counts in
+// m.seen stay until forget.
 func (m *matcher) shared(a, b lines) (lines, lines) {
 	for _, id := range a.ids {
 		m.seen[id].inA++
@@ -107,7 +108,7 @@ func (m *matcher) shared(a, b lines) (lines, lines) {
 		m.seen[id].inB++
 	}
 	keep := func(l lines) lines {
-		kept := makeLines(l.len())
+		kept := l.slice(0, 0)
 		for i, id := range l.ids {
 			if m.seen[id].inA > 0 && m.seen[id].inB > 0 {
 				kept.add(id, l.at[i])

@@ -26,7 +26,7 @@ func writePatch(w io.Writer, a, b File, d *comparison, s Stat, o Options) error 
 	if s.Identical {
 		return nil
 	}
-	p := printer{bufio.NewWriterSize(w, 64<<10), o}
+	p := printer{bufio.NewWriter(w), o}
 	switch {
 	case s.Binary:
 		p.line(plain, "Binary files "+side("a/", a)+" and "+side("b/", b)+" differ")
