@@ -30,7 +30,7 @@ func TagID(raw []byte) (ID, error) { return ObjectID(TypeTag, raw) }
 // content, without git's header. It fails as Hasher.ID does.
 func ObjectID(objectType string, raw []byte) (ID, error) {
 	h := NewHasher(objectType, int64(len(raw)))
-	h.Write(raw)
+	h.hash.Write(raw)
 	return h.ID()
 }
 
@@ -45,7 +45,7 @@ type Hasher struct {
 // git's header, has size bytes: the header, which is hashed first, holds it.
 func NewHasher(objectType string, size int64) *Hasher {
 	h := &Hasher{sha1cd.New().(sha1cd.CollisionResistantHash), objectType, size}
-	h.Write([]byte(objectType + " " + strconv.FormatInt(size, 10) + "\x00"))
+	h.hash.Write([]byte(objectType + " " + strconv.FormatInt(size, 10) + "\x00"))
 	return h
 }
 
