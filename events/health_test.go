@@ -82,8 +82,8 @@ func TestHealthyHasNoFinding(t *testing.T) {
 			t.Errorf("healthy: %s", got)
 		}
 		// Idle for long: ticks a minute apart, and events that came just now.
-		db.Exec(t, `update pgque.tick set tick_time = now() - interval '59 seconds' - (select max(tick_id) - tick.tick_id from pgque.tick m where m.tick_queue = tick.tick_queue) * interval '1 minute'`)
-		db.Exec(t, `update pgque.subscription set sub_active = now() - interval '59 seconds'`)
+		db.Exec(t, `update pgque.tick set tick_time = now() - interval '20 seconds' - (select max(tick_id) - tick.tick_id from pgque.tick m where m.tick_queue = tick.tick_queue) * interval '1 minute'`)
+		db.Exec(t, `update pgque.subscription set sub_active = now() - interval '20 seconds'`)
 		db.Exec(t, `select pgque.send('q', 't', '{}'::jsonb)`)
 		if got := findings(t, pool, HealthConfig{}, Note); got != "" {
 			t.Errorf("idle: %s", got)
@@ -156,7 +156,8 @@ func TestHealthFindings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := tx.Exec(t.Context(), test.do, pgx.QueryExecModeSimpleProtocol); err != nil {
+			const fresh = `update pgque.tick set tick_time = now(); update pgque.subscription set sub_active = now(); `
+			if _, err := tx.Exec(t.Context(), fresh+test.do, pgx.QueryExecModeSimpleProtocol); err != nil {
 				t.Fatalf("%s: %v", test.name, err)
 			}
 			if got := problems(t, tx, test.config); got != test.want {

@@ -48,7 +48,7 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 			sqlFix("select pgque.unsubscribe(%s, %s)", queue, consumer).inCase("if it is gone for good; what it has not done is lost, its retries too"),
 		}, nil
 	case events.CodeTickOrder:
-		return x.oneTicker(), nil
+		return x.oneTicker(ctx, f)
 	case events.CodeRestored:
 		return x.catchUp(ctx, f)
 	case events.CodeDeadLetters:
@@ -79,15 +79,32 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 	return []remedy{sqlFix("%s", f.Fix)}, nil
 }
 
-// oneTicker: whoever ticks without our lock has to stop.
-func (x *examination) oneTicker() []remedy {
+// oneTicker: whoever ticks without our lock has to stop. Who that is can be told from
+// sessions that this login may see, and that have just ticked.
+func (x *examination) oneTicker(ctx context.Context, f *events.Finding) ([]remedy, error) {
+	if f.Severity == events.Note {
+		return []remedy{adviceFix(f.Fix)}, nil
+	}
 	fixes := []remedy{adviceFix("stop every ticker that is not pgque-vendor's, such as a loop that calls pgque.ticker()")}
 	for _, f := range x.found {
 		if f.Code == events.CodeScheduler {
 			fixes = append(fixes, sqlFix("%s", f.Fix))
 		}
 	}
-	return append(fixes, adviceFix("it is forgotten after an hour, or after 500 ticks in order"))
+	rows, err := x.conn.Query(ctx, `
+		select format('session %s, application %s, login %s, from %s', pid, to_json(application_name), to_json(usename::text), coalesce(client_addr::text, 'a local socket'))
+		  from pg_stat_activity
+		 where datname = current_database() and pid <> pg_backend_pid() and query_start > now() - interval '1 minute'
+		   and query ~* '(ticker|force_tick) *[(]' and query !~* 'pg_try_advisory_xact_lock|application_name'
+		 order by pid limit 10`, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, session := range sessions {
+		fixes = append(fixes, adviceFix(session).inCase("one that ticks without the lock"))
+	}
+	return append(fixes, adviceFix(fmt.Sprintf("look again after %s; when no other tick came out of order, it is over", (f.Clears+time.Second).Truncate(time.Second)))), err
 }
 
 // maxCatchUp is the most transactions that a restored queue is helped with: about

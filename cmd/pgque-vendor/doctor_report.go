@@ -31,7 +31,8 @@ type doctorLine struct {
 	Queue    string   `json:"queue"`
 	Consumer string   `json:"consumer"`
 	Text     string   `json:"text"`
-	Age      float64  `json:"age_seconds"` // for how long it has been so; 0 when unknown
+	Age      float64  `json:"age_seconds"`       // for how long it has been so; 0 when unknown
+	Clears   float64  `json:"clears_in_seconds"` // for how long it is still found once it is mended; 0 for not at all
 	Fix      []remedy `json:"fix"`
 }
 
@@ -50,7 +51,7 @@ func (x *examination) report(ctx context.Context) (*doctorReport, error) {
 			return nil, err
 		}
 		r.Healthy = r.Healthy && f.Severity == events.Note
-		r.Findings = append(r.Findings, doctorLine{f.Code, f.Severity.String(), f.Queue, f.Consumer, f.Text, inSeconds(f.Age), fixes})
+		r.Findings = append(r.Findings, doctorLine{f.Code, f.Severity.String(), f.Queue, f.Consumer, f.Text, inSeconds(f.Age), inSeconds(f.Clears), fixes})
 	}
 	return r, nil
 }

