@@ -51,6 +51,7 @@ type Ticker struct {
 
 	// One loop's own: queues that fail by themselves, and what was warned of.
 	troubled   troubles // tickLoop
+	last       lastLook // tickLoop
 	unrotated  troubles // upkeepLoop, like the rest
 	unretried  troubles
 	warned     map[string]bool
@@ -98,6 +99,7 @@ func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
 		config:   config,
 		log:      loggerOr(config.Logger),
 		nudged:   make(chan struct{}, 1),
+		last:     lastLook{quiet: map[int32]quiet{}},
 		troubled: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
 		actions: map[string]actionState{},
 	}

@@ -61,6 +61,14 @@ func TestLookAgreesWithTicker(t *testing.T) {
 			if ticks > 0 && sent > 0 && !does && (len(found) != 1 || found[0].Wait != time.Duration(maxLag-age)*time.Millisecond) {
 				t.Errorf("%s: the look says %+v, want a wait of %d ms", state, found, maxLag-age)
 			}
+			if !does {
+				must("update pgque.tick set tick_time = tick_time - make_interval(secs => $1::float8)", (found[0].Wait - time.Millisecond).Seconds())
+				early := scalar[*int64](t, tx, "select pgque.ticker('q')") != nil
+				must("update pgque.tick set tick_time = tick_time - interval '1 ms'")
+				if early || scalar[*int64](t, tx, "select pgque.ticker('q')") == nil {
+					t.Errorf("%s: ticker() does not tick after the wait of %s, but before: %v", state, found[0].Wait, early)
+				}
+			}
 			must("rollback to savepoint state")
 		}
 		if due[true] < 50 || due[false] < 30 {
@@ -104,7 +112,8 @@ func TestLookAtAQuietQueue(t *testing.T) {
 		ticker := NewTicker(pool, TickerConfig{})
 		found := func(when, want string) {
 			t.Helper()
-			queues, err := ticker.look(t.Context())
+			db.Exec(t, "select pg_current_xact_id()") // something was committed
+			queues, _, err := ticker.look(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,12 +136,12 @@ func TestLookAtAQuietQueue(t *testing.T) {
 		}
 		db.Exec(t, spread)
 		found("after the tick", "[q]")
-		for id, q := range ticker.quiet {
+		for id, q := range ticker.last.quiet {
 			q.until = time.Now()
-			ticker.quiet[id] = q
+			ticker.last.quiet[id] = q
 		}
 		found("a moment after the last look at all", "[]")
-		ticker.idleLook = time.Now().Add(-idleEvery)
+		ticker.last.idle = time.Now().Add(-idleEvery)
 		found("when an idle tick may be due", "[other q]")
 		db.Exec(t, "select pgque.create_queue('new')")
 		found("with a new one", "[new]")
@@ -146,13 +155,52 @@ func TestLookAtAQueueThatGoes(t *testing.T) {
 	t.Parallel()
 	_, pool := tickerDatabase(t, pgtest.Standin(), "q")
 	ticker := NewTicker(pool, TickerConfig{})
-	if _, err := ticker.look(t.Context()); err != nil {
+	if _, _, err := ticker.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	id := scalar[int32](t, pool, "select queue_id from pgque.queue")
-	ticker.quiet[id] = quiet{sequence: 4_000_000_000, until: time.Now().Add(time.Minute)}
-	queues, err := ticker.look(t.Context())
+	ticker.last.quiet[id] = quiet{sequence: 4_000_000_000, until: time.Now().Add(time.Minute)}
+	ticker.last.snapshot = ""
+	queues, _, err := ticker.look(t.Context())
 	if err != nil || len(queues) != 1 || queues[0].ID != id {
 		t.Errorf("look = %+v, %v", queues, err)
+	}
+}
+
+// While nothing is committed on the whole server, a look asks for nothing else,
+// unless a queue's time has come.
+func TestLookWhileNothingIsCommitted(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t, pgtest.Options{Settings: map[string]string{"autovacuum": "off"}})
+	db := server.Database(t)
+	db.Install(t, pgtest.Standin())
+	pool := openPool(t, db.URL)
+	if _, err := EnsureQueue(t.Context(), pool, "q", Settings{"ticker_max_lag": "1 hour"}); err != nil {
+		t.Fatal(err)
+	}
+	ticker := NewTicker(pool, TickerConfig{})
+	look := func() (found int, wait time.Duration) {
+		t.Helper()
+		ticker.last.idle = time.Now()
+		queues, wait, err := ticker.look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(queues), wait
+	}
+	sendText(t, pool, "q")
+	if n, wait := look(); n != 1 || wait <= 0 {
+		t.Errorf("the first look finds %d, wait %s", n, wait)
+	}
+	if n, wait := look(); n != 0 || wait <= 0 {
+		t.Errorf("with nothing committed since it finds %d, wait %s", n, wait)
+	}
+	ticker.last.due = time.Now()
+	if n, _ := look(); n != 1 {
+		t.Errorf("when it may be due it finds %d", n)
+	}
+	sendText(t, pool, "q")
+	if n, _ := look(); n != 1 {
+		t.Errorf("after another event it finds %d", n)
 	}
 }
