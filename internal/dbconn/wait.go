@@ -121,11 +121,16 @@ func (s *Settings) connectOnce(ctx context.Context) (*pgx.Conn, error) {
 	if s.wantsPrimary {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := connect(ctx, config)
 	if s.wantsPrimary && errors.Is(err, pgconn.ErrStandbyConnection) {
-		return pgx.ConnectConfig(ctx, s.config.Copy())
+		return connect(ctx, s.config.Copy())
 	}
 	return conn, err
+}
+
+func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	defer preferTLS(config)()
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // closeNow ends a connection without waiting for a server that may be gone.
