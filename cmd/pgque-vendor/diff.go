@@ -128,6 +128,7 @@ func (o *diffOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
+	go release() // git ends while the lines are compared; the deferred call waits for that
 	a, b := theirs, disk
 	if o.tag != "" {
 		a, b = disk, theirs
@@ -209,8 +210,9 @@ func readUpstream(ctx context.Context, up upstream, t *target, disk side) (side,
 }
 
 func (o *diffOptions) show(env *environment, a, b side) error {
-	var out bytes.Buffer
-	same, err := o.render(env, &out, a, b)
+	size := len(a.data[vendorfile.SQLName]) + len(b.data[vendorfile.SQLName]) // a patch is seldom larger
+	out := bytes.NewBuffer(make([]byte, 0, size))
+	same, err := o.render(env, out, a, b)
 	if err != nil {
 		return err
 	}

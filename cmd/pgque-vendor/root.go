@@ -25,7 +25,7 @@ import (
 func run(args []string, env *environment) int {
 	ctx, stop := notifyContext(context.Background())
 	defer stop()
-	root := newRootCommand(env)
+	root := newRootCommand(env, args...)
 	root.SetArgs(args)
 	help := &keptError{w: env.stdout}
 	root.SetOut(help)
@@ -79,7 +79,9 @@ func (k *keptError) Write(p []byte) (int, error) {
 
 func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
-func newRootCommand(env *environment) *cobra.Command {
+// newRootCommand builds the command tree: what of it the arguments need, or all
+// where there are none.
+func newRootCommand(env *environment, args ...string) *cobra.Command {
 	var verbose bool
 	root := &cobra.Command{
 		Use:   "pgque-vendor",
@@ -123,7 +125,7 @@ have none and must be typed.
 	global.BoolVarP(&verbose, "verbose", "v", false, "log what is done to stderr")
 	global.StringVar(&env.color, "color", "auto", "colour: auto, always or never")
 
-	for _, c := range commands(env) {
+	for _, c := range commands(env, args) {
 		c.Args = usageArgs(c.Args)
 		root.AddCommand(c)
 	}
