@@ -4,21 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/events"
-	"github.com/stega/pgque-vendor/internal/bootstrap"
-)
-
-// Codes of findings that the library has none of: it knows no vendored file.
-const (
-	codeFunctions = "functions-differ" // the database has not the vendored SQL
-	codeVendored  = "vendored-files"   // the vendored SQL cannot be read
 )
 
 // examination is one run of doctor on one connection. Later parts heed what
@@ -135,49 +126,16 @@ func (x *examination) cronJobs(ctx context.Context) error {
 
 // functions compares what the database runs with the vendored SQL, where that is.
 func (x *examination) functions(ctx context.Context, env *environment, dir string) error {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		env.sayf("there is no %q here: the functions in the database are not compared", dir)
-		return nil
-	}
-	quiet := *env
-	quiet.stderr = io.Discard // what else is wrong with the folder is status's to say
-	file, err := (&bootstrapOptions{dir: dir}).readFile(&quiet)
-	if err != nil {
-		x.found = append(x.found, events.Finding{Code: codeVendored, Severity: events.Note,
-			Text: fmt.Sprintf("the functions are not compared with the vendored SQL: %s", err)})
-		return nil
-	}
-	report, err := bootstrap.Inspect(ctx, x.conn, file, bootstrap.Options{AllowDrift: true})
+	tag, f, err := compareFunctions(ctx, env, x.conn, dir)
 	if err != nil {
 		return err
 	}
-	x.compared = file.Tag
-	plan := report.Plan
-	has := "an unknown release"
-	if plan.From != nil && plan.From.Tag != "" {
-		has = plan.From.Tag
+	if tag == "" && f == nil {
+		env.sayf("there is no %q here: the functions in the database are not compared", dir)
 	}
-	f := events.Finding{Code: codeFunctions, Severity: events.Warning}
-	switch {
-	case plan.Refusal != nil && len(plan.Drift) > 0:
-		f.Text, f.Fix = plan.Refusal.Text, strings.Join(plan.Refusal.Hints, "\n")
-	case plan.Upgrade:
-		f.Text = fmt.Sprintf("the database has %s and the vendored SQL is %s", has, file.Tag)
-		f.Fix = "pgque-vendor bootstrap --no-grant"
-	case len(plan.Drift) > 0:
-		f.Text = fmt.Sprintf("%d functions are not those of the vendored %s: %s", len(plan.Drift), file.Tag, someOf(plan.Drift, 5))
-		f.Fix = "pgque-vendor bootstrap --no-grant --reinstall"
-	default:
-		return nil
+	x.compared = tag
+	if f != nil {
+		x.found = append(x.found, *f)
 	}
-	x.found = append(x.found, f)
 	return nil
-}
-
-// someOf is the head of a list, and how many more there are.
-func someOf(list []string, n int) string {
-	if len(list) <= n {
-		return strings.Join(list, "; ")
-	}
-	return fmt.Sprintf("%s; and %d more", strings.Join(list[:n], "; "), len(list)-n)
 }

@@ -16,22 +16,28 @@ import (
 	"github.com/stega/pgque-vendor/internal/statuspage"
 )
 
-// listenFlags is --listen of ticker and consume.
-type listenFlags struct{ address string }
+// listenFlags are --listen of ticker and consume, and what goes with it.
+type listenFlags struct {
+	address string
+	dir     string
+}
 
 func (f *listenFlags) register(cmd *cobra.Command) {
+	registerDir(cmd, &f.dir)
+	cmd.Flags().Lookup("dir").Usage = "for --listen: say on the page whether the database has the functions of this vendored `FOLDER`, where it is"
 	cmd.Flags().StringVar(&f.address, "listen", "", "show a status page, /metrics, /healthz and /readyz on `ADDR`, HOST:PORT or :PORT; without HOST on this machine only (default: do not)")
 }
 
 // listening is what a long-running command shows of itself. A nil one, of a command
 // that was not told to listen, does nothing.
 type listening struct {
-	page    *statuspage.Page
-	metrics *serve.Metrics
-	log     *slog.Logger
-	ctx     context.Context // until stop
-	end     context.CancelFunc
-	running sync.WaitGroup
+	page      *statuspage.Page
+	metrics   *serve.Metrics
+	functions *functionsLook
+	log       *slog.Logger
+	ctx       context.Context // until stop
+	end       context.CancelFunc
+	running   sync.WaitGroup
 
 	pool  atomic.Pointer[pgxpool.Pool]
 	ready atomic.Pointer[func() (string, error)]
@@ -49,7 +55,7 @@ func (f *listenFlags) start(ctx context.Context, env *environment, process strin
 	if err != nil {
 		return nil, err
 	}
-	l := &listening{log: roleLog(env)}
+	l := &listening{log: roleLog(env), functions: &functionsLook{env: env, dir: f.dir}}
 	if l.page, err = statuspage.New(statuspage.Config{Process: process, Version: version()}); err != nil {
 		_ = socket.Close()
 		return nil, err
@@ -99,10 +105,13 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 		}
 		defer pool.Close()
 		serve.Watch(l.ctx, pool, config, l.log, func(look serve.Look) {
-			look.Findings = withOurFixes(look.Findings)
+			look.Findings = withOurFixes(l.functions.with(look.Findings))
 			l.look.Store(&look)
 			l.metrics.Show(look)
 			l.page.Show(statuspage.Look(look))
+			if look.Trouble == "" {
+				l.functions.take(l.ctx, pool, l.log)
+			}
 		})
 	})
 }

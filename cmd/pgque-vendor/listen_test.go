@@ -176,6 +176,30 @@ func TestListenConsume(t *testing.T) {
 	})
 }
 
+// Where the vendored folder is, the page says that the database has other functions,
+// to a login that may only consume as well.
+func TestListenComparesFunctions(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		b := newConsumeBench(t, v)
+		b.db.Exec(t, `do $$ begin execute replace(pg_get_functiondef('pgque.ticker(text)'::regprocedure), 'begin', 'begin perform 1;'); end $$`)
+		reader := b.db.Role(t)
+		b.db.Exec(t, "grant pgque_reader to "+reader)
+		allow := func(c *exec.Cmd) {
+			c.Env = append(c.Env, "PGQUE_VENDOR_ALLOW_STANDIN=1", "PGQUE_VENDOR_DATABASE_URL="+b.db.URLAs(reader))
+		}
+		writeVendored(t, filepath.Join(b.dir, "vendor", "pgque"), v.SQL, v.Tag)
+		writeVendored(t, filepath.Join(b.dir, "else where"), v.SQL, v.Tag)
+		l := b.listen(b.startAs(allow, "consume", "q", "c", "--print", "--listen", ":0"))
+		l.until("", 200, "pgque.ticker(i_queue_name text) differs from the file")
+		l.until("", 200, "<code>pgque-vendor bootstrap --no-grant --reinstall</code>")
+		l.until("metrics", 200, `pgque_findings{code="functions-differ",severity="warning"} 1`)
+		l = b.listen(b.startAs(allow, "consume", "q", "c", "--print", "--listen", ":0", "--dir", "else where"))
+		l.until("", 200, "<code>pgque-vendor bootstrap --no-grant --reinstall --dir &#39;else where&#39;</code>")
+	})
+}
+
 // What --listen takes, and what it says of what it does not.
 func TestListenRefuses(t *testing.T) {
 	t.Parallel()

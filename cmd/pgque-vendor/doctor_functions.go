@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/bootstrap"
+)
+
+// Codes of findings that the library has none of: it knows no vendored file.
+const (
+	codeFunctions = "functions-differ" // the database has not the vendored SQL
+	codeVendored  = "vendored-files"   // the vendored SQL cannot be read
+)
+
+// compareFunctions compares what the database runs with the vendored SQL in dir. It
+// gives the tag that it compared with, and a finding when they differ; "" and none
+// where there is no dir.
+func compareFunctions(ctx context.Context, env *environment, conn *pgx.Conn, dir string) (tag string, found *events.Finding, err error) {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return "", nil, nil
+	}
+	quiet := *env
+	quiet.stderr = io.Discard // what else is wrong with the folder is status's to say
+	file, err := (&bootstrapOptions{dir: dir}).readFile(&quiet)
+	if err != nil {
+		return "", &events.Finding{Code: codeVendored, Severity: events.Note, Fix: "pgque-vendor status",
+			Text: fmt.Sprintf("the functions are not compared with the vendored SQL: %s", err)}, nil
+	}
+	report, err := bootstrap.Inspect(ctx, conn, file, bootstrap.Options{AllowDrift: true})
+	if err != nil {
+		return "", nil, err
+	}
+	plan := report.Plan
+	has := "an unknown release"
+	if plan.From != nil && plan.From.Tag != "" {
+		has = plan.From.Tag
+	}
+	f := &events.Finding{Code: codeFunctions, Severity: events.Warning}
+	switch {
+	case plan.Refusal != nil && len(plan.Drift) > 0:
+		f.Text, f.Fix = plan.Refusal.Text, strings.Join(plan.Refusal.Hints, "\n")
+	case plan.Upgrade:
+		f.Text = fmt.Sprintf("the database has %s and the vendored SQL is %s", has, file.Tag)
+		f.Fix = "pgque-vendor bootstrap --no-grant"
+	case len(plan.Drift) > 0:
+		f.Text = fmt.Sprintf("%d functions are not those of the vendored %s: %s", len(plan.Drift), file.Tag, someOf(plan.Drift, 5))
+		f.Fix = "pgque-vendor bootstrap --no-grant --reinstall"
+	default:
+		return file.Tag, nil, nil
+	}
+	return file.Tag, f, nil
+}
+
+// someOf is the head of a list, and how many more there are.
+func someOf(list []string, n int) string {
+	if len(list) <= n {
+		return strings.Join(list, "; ")
+	}
+	return fmt.Sprintf("%s; and %d more", strings.Join(list[:n], "; "), len(list)-n)
+}
