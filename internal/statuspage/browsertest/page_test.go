@@ -34,16 +34,16 @@ func TestPage(t *testing.T) {
 	})
 	p := openTab(t)
 	p.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(s.url))
-	p.within(10*time.Second, "the consumer is shown", `document.body.innerText.includes('notifications')`)
+	p.until("the consumer is shown", `document.body.innerText.includes('notifications')`)
 	p.do(chromedp.Evaluate[chromedp.Void](`void (window.same = true)`))
 
 	for range 4 {
 		s.send(t, "tickets", 100)
 		time.Sleep(time.Second)
 	}
-	p.within(10*time.Second, "what audit has not taken is shown", `[...document.querySelectorAll('tr')].some(r => r.innerText.includes('audit') && r.innerText.includes('400'))`)
-	p.within(10*time.Second, "a plot of what was sent", `document.querySelector('section[aria-labelledby=queues] path') !== null && /max [1-9]/.test(document.querySelector('section[aria-labelledby=queues]').innerText)`)
-	p.within(10*time.Second, "dead letters are found", `document.querySelector('.findings').innerText.includes('gave up on 8 events') && document.title.startsWith('1 problem')`)
+	p.until("what audit has not taken is shown", `[...document.querySelectorAll('tr')].some(r => r.innerText.includes('audit') && r.innerText.includes('400'))`)
+	p.until("a plot of what was sent", `document.querySelector('section[aria-labelledby=queues] path') !== null && /max [1-9]/.test(document.querySelector('section[aria-labelledby=queues]').innerText)`)
+	p.until("dead letters are found", `document.querySelector('.findings').innerText.includes('gave up on 8 events') && document.title.startsWith('1 problem')`)
 	if !value[bool](p, `window.same === true`) {
 		t.Error("the page was loaded again")
 	}
@@ -128,14 +128,14 @@ func TestPageSelectionAndLoss(t *testing.T) {
 	stop := s.tick(t)
 	p := openTab(t)
 	p.do(chromedp.EmulateViewport(1000, 700), chromedp.Navigate(s.url))
-	p.within(10*time.Second, "the queue is shown", `document.querySelector('tbody') !== null`)
+	p.until("the queue is shown", `document.querySelector('tbody') !== null`)
 	p.do(chromedp.Evaluate[chromedp.Void](`void (window.marked = document.querySelector('tbody th'), getSelection().selectAllChildren(window.marked))`))
 	time.Sleep(5 * time.Second)
 	if !value[bool](p, `window.marked.isConnected && String(getSelection()) === 'tickets'`) {
 		t.Error("an update has taken the selection away")
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`void getSelection().removeAllRanges()`))
-	p.within(5*time.Second, "updates go on", `!window.marked.isConnected`)
+	p.until("updates go on", `!window.marked.isConnected`)
 	stop()
 }
 
