@@ -5,11 +5,13 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,7 +26,8 @@ type background struct {
 	line  string
 	cmd   *exec.Cmd
 	gone  chan struct{} // closed when no process holds its output any more
-	codes string        // the file of the exit codes, see writeWatched
+	notes string        // the file of the calls of pgque-vendor, see writeWatched
+	ended bool          // by "end"
 
 	mu  sync.Mutex
 	out bytes.Buffer
@@ -58,12 +61,12 @@ func untilSignal(args []string) bool {
 // start starts a line. Whatever happens, it ends with the script.
 func (r *reader) start(ts *testscript.TestScript, line string) {
 	b := &background{line: line, gone: make(chan struct{})}
-	b.codes = filepath.Join(ts.Getenv("WATCHED"), fmt.Sprintf("codes-%d", len(r.background)))
-	ts.Check(ts.Exec("env", "-0"))
+	b.notes = filepath.Join(ts.Getenv("WATCHED"), fmt.Sprintf("notes-%d", len(r.background)))
+	ts.Check(ts.Exec("sh", "-c", "env -0 > $WATCHED/environment"))
 	b.cmd = exec.Command("bash", "-e", "-o", "pipefail", "-c", line)
 	b.cmd.Dir = ts.MkAbs(".")
-	b.cmd.Env = append(strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\x00"), "\x00"),
-		"PATH="+ts.Getenv("WATCHED")+string(os.PathListSeparator)+ts.Getenv("PATH"), "ENDED="+b.codes)
+	b.cmd.Env = append(strings.Split(strings.TrimSuffix(ts.ReadFile(filepath.Join(ts.Getenv("WATCHED"), "environment")), "\x00"), "\x00"),
+		"PATH="+ts.Getenv("WATCHED")+string(os.PathListSeparator)+ts.Getenv("PATH"), "NOTES="+b.notes)
 	b.cmd.Stdout, b.cmd.Stderr = b, b
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	ts.Check(b.cmd.Start())
@@ -80,13 +83,15 @@ func (r *reader) start(ts *testscript.TestScript, line string) {
 // kill is for what a failed script leaves behind.
 func (r *reader) kill() {
 	for _, b := range r.background {
-		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
-		<-b.gone
+		if b.alive() {
+			_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
+			<-b.gone
+		}
 	}
 }
 
-// cmdSeen: "seen REGEXP [NAME]" waits until a background line has printed this, and
-// puts the first group into $NAME.
+// cmdSeen: "seen REGEXP [NAME]" waits until a background line has printed this, also one
+// that has ended, and puts the first group into $NAME.
 func cmdSeen(ts *testscript.TestScript, _ bool, args []string) {
 	r := ts.Value("reader").(*reader)
 	pattern, err := regexp.Compile("(?m)" + args[0])
@@ -129,23 +134,51 @@ func cmdEnd(ts *testscript.TestScript, _ bool, _ []string) {
 	r := ts.Value("reader").(*reader)
 	for n := len(r.background) - 1; n >= 0; n-- {
 		b := r.background[n]
+		if b.ended {
+			continue
+		}
+		b.ended = true
 		if !b.alive() {
 			ts.Fatalf("%s has ended by itself:\n%s", b.line, b.output())
 		}
-		ts.Check(syscall.Kill(-b.cmd.Process.Pid, syscall.SIGTERM))
+		b.terminate(ts)
 		select {
 		case <-b.gone:
 		case <-time.After(patience):
 			ts.Fatalf("%s does not end:\n%s", b.line, r.outputs())
 		}
-		codes, err := os.ReadFile(b.codes)
-		ts.Check(err)
-		for line := range strings.Lines(string(codes)) {
-			code, args, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if untilSignal(strings.Fields(args)) && code != "0" {
+		for code, args := range b.noted("ended") {
+			if untilSignal(args) && code != "0" {
 				ts.Fatalf("%s: exit code %s after SIGTERM:\n%s", b.line, code, b.output())
 			}
 		}
 	}
-	r.background = nil
+}
+
+// terminate sends SIGTERM to the pgque-vendor of the line that goes on, as a container's
+// engine does; what reads from it ends with it. A line without one, a loop, gets it as
+// a whole.
+func (b *background) terminate(ts *testscript.TestScript) {
+	to := -b.cmd.Process.Pid // the group
+	for number, args := range b.noted("started") {
+		if untilSignal(args) {
+			pid, err := strconv.Atoi(number)
+			ts.Check(err)
+			to = pid
+		}
+	}
+	ts.Check(syscall.Kill(to, syscall.SIGTERM))
+}
+
+// noted goes through the calls of pgque-vendor that have started or ended: the number
+// of the process or the exit code, and the arguments.
+func (b *background) noted(what string) iter.Seq2[string, []string] {
+	text, _ := os.ReadFile(b.notes) // not there: there was no call yet
+	return func(yield func(string, []string) bool) {
+		for line := range strings.Lines(string(text)) {
+			if words := strings.Fields(line); len(words) > 2 && words[0] == what && !yield(words[1], words[2:]) {
+				return
+			}
+		}
+	}
 }

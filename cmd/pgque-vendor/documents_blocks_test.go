@@ -22,21 +22,17 @@ type block struct {
 	text     string // without the indentation of the fence
 }
 
-// typedLine is a command line of a document, as it is typed into a shell.
+// typedLine is a command line of a document, as it is typed into a shell; a step of a
+// CI may have several lines.
 type typedLine struct {
-	line int
+	line int // in the document
 	text string
-	// needs is what a comment "# needs …" at its end says, for the reader as for
-	// the tests: "the network" and "Docker" are not run, all else is a program
-	// that is not everywhere, and the line is run where it is.
-	needs string
 }
 
-// notHere says that no test runs the line: what it needs lies outside of the machine.
-// What is said to Docker is parsed, and internal/composetest runs compose.yml.
-func (c typedLine) notHere() bool {
-	return strings.HasPrefix(c.needs, "the network") || strings.HasPrefix(c.needs, "Docker")
-}
+// notHere finds what no test runs, since it needs more than this machine: the document
+// says so at the end of the line. What is said to Docker is parsed, and
+// internal/composetest runs compose.yml.
+var notHere = regexp.MustCompile(`# needs (?:the network|Docker)[^\n]*$`)
 
 // documents returns every document with command lines, by its path in the
 // repository.
@@ -129,9 +125,6 @@ func (b block) commands() ([]typedLine, error) {
 			}
 		}
 	}
-	for n := range found {
-		found[n].needs = needs(found[n].text)
-	}
 	return found, nil
 }
 
@@ -208,37 +201,15 @@ func containerCommand(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-var needsComment = regexp.MustCompile(`# needs ([^;:(]+?) *(?:[;:(].*)?$`)
-
-func needs(text string) string {
-	if match := needsComment.FindStringSubmatch(text); match != nil {
-		return match[1]
-	}
-	return ""
-}
-
-// programs returns the programs that the line needs and that are not everywhere.
-func (c typedLine) programs() []string {
-	if c.needs == "" || c.notHere() {
-		return nil
-	}
-	return strings.Split(c.needs, " and ")
-}
-
 // here returns the lines that a test must run; a step of several lines without those
 // that can't be run here.
 func here(all []typedLine) []typedLine {
 	var run []typedLine
 	for _, c := range all {
-		if c.notHere() {
-			continue
+		lines := slices.DeleteFunc(strings.Split(c.text, "\n"), notHere.MatchString)
+		if c.text = strings.Join(lines, "\n"); c.text != "" {
+			run = append(run, c)
 		}
-		if strings.Contains(c.text, "\n") {
-			c.text = strings.Join(slices.DeleteFunc(strings.Split(c.text, "\n"), func(line string) bool {
-				return typedLine{needs: needs(line)}.notHere()
-			}), "\n")
-		}
-		run = append(run, c)
 	}
 	return run
 }

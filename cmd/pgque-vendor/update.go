@@ -84,7 +84,9 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	repository, sqlPath := o.upstream.repository(local.source), sqlPathOr(o.sqlPath, local.source)
-	if local.report.Clean() && local.pins(repository, tag, sqlPath) {
+	// SOURCE.json may say so after somebody edited the tag in it, as Renovate does;
+	// --force takes nothing on its word.
+	if !o.force && local.report.Clean() && local.pins(repository, tag, sqlPath) {
 		return o.report(env, unchangedSummary(o.dir, local.source))
 	}
 	if o.dryRun {
