@@ -310,7 +310,7 @@ func TestReplaceRefsDoNotCount(t *testing.T) {
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	type victim struct{ name, rev string }
-	for _, v := range []victim{{"commit", "HEAD"}, {"root tree", "HEAD^{tree}"}, {"sub tree", "HEAD:sql"}, {"blob", "HEAD:sql/pgque.sql"}, {"tag object", "refs/tags/v1.0.0"}} {
+	for _, v := range []victim{{"commit", "HEAD"}, {"root tree", "HEAD^{tree}"}, {"sub tree", "HEAD:sql"}, {"blob", "HEAD:sql/pgque.sql"}, {"tag object", "refs/tags/v1.0.0"}, {"packed tag's object", "refs/tags/v1.0.0"}} {
 		for _, how := range []string{"garbage", "another object", "truncated", "gone"} {
 			t.Run(v.name+" "+how, func(t *testing.T) {
 				t.Parallel()
@@ -320,6 +320,9 @@ func TestDamage(t *testing.T) {
 				up.git("tag", "-a", "-m", "x", "v1.0.0")
 				file := up.looseFile(up.id(v.rev))
 				other := up.looseFile(up.twin(v.rev))
+				if v.name == "packed tag's object" { // which is asked for by the tag's name
+					up.git("pack-refs", "--all")
+				}
 				damage(t, file, other, how)
 
 				r := open(t, up.dir)
