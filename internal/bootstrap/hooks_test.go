@@ -77,3 +77,14 @@ func TestApplicationCannotBecomeSuperuser(t *testing.T) {
 		}
 	})
 }
+
+// The probe looks for the names of built-in relations among the types alone.
+func TestBuiltinRelationsAreTypes(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	if names := db.Value(t, `select coalesce(string_agg(c.relname, ', '), '') from pg_class as c
+		where c.relnamespace = 'pg_catalog'::regnamespace and c.relkind in ('r', 'p', 'v', 'm', 'f')
+		  and not exists (select from pg_type as t where t.typnamespace = c.relnamespace and t.typname = c.relname)`); names != "" {
+		t.Errorf("no types of their own: %s", names)
+	}
+}
