@@ -91,8 +91,9 @@ repository; bootstraps a database with it; and runs the publisher, consumer and
 ticker of an event system on it.
 
 Every flag has an environment variable, PGQUE_VENDOR_ and the flag's name in
-capitals (PGQUE_VENDOR_DIR for --dir); a flag wins. Flags that lift a protection
-have none and must be typed.
+capitals (PGQUE_VENDOR_DIR for --dir), and one for a single command, which wins
+over it (PGQUE_VENDOR_PEEK_LIMIT for peek --limit); a flag wins. Flags that lift a
+protection have none and must be typed.
 
 ` + exitCodeTable,
 		Version:       version(),
@@ -101,7 +102,7 @@ have none and must be typed.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flagsFromEnvironment(cmd.Flags(), env.lookup); err != nil {
+			if err := flagsFromEnvironment(cmd, env.lookup); err != nil {
 				return err
 			}
 			if verbose {
@@ -169,10 +170,19 @@ func rivalTyped(flags *pflag.FlagSet, name string) bool {
 	return false
 }
 
+// variable is the environment variable of a flag for one command, or, with the root
+// command, for all that have the flag.
+func variable(cmd *cobra.Command, flag string) string {
+	_, words, _ := strings.Cut(cmd.CommandPath()+" "+flag, " ")
+	return "PGQUE_VENDOR_" + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
+}
+
 // flagsFromEnvironment gives each flag that was not typed the value of its
-// environment variable. An empty variable is as good as none; a repeatable
-// flag takes one value a line.
-func flagsFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+// environment variable: the command's own, since commands have flags of one name that
+// take different things, else that of all. An empty variable is as good as none; a
+// repeatable flag takes one value a line.
+func flagsFromEnvironment(cmd *cobra.Command, lookup func(string) (string, bool)) error {
+	flags := cmd.Flags()
 	var failure error
 	overruled := map[string]bool{} // looked up before the first variable is taken
 	flags.VisitAll(func(f *pflag.Flag) { overruled[f.Name] = rivalTyped(flags, f.Name) })
@@ -180,8 +190,13 @@ func flagsFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, boo
 		if f.Changed || mustBeTyped[f.Name] || overruled[f.Name] || failure != nil {
 			return
 		}
-		name := "PGQUE_VENDOR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		own := variable(cmd, f.Name)
+		name := own
 		value, _ := lookup(name)
+		if value == "" {
+			name = variable(cmd.Root(), f.Name)
+			value, _ = lookup(name)
+		}
 		if value == "" {
 			return
 		}
@@ -191,7 +206,10 @@ func flagsFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, boo
 		}
 		for _, v := range values {
 			if err := flags.Set(f.Name, v); err != nil {
-				failure = fault.New(fault.Usage, "the environment variable %s: %s", name, err)
+				refused := fault.New(fault.Usage, "the environment variable %s: %s", name, err)
+				if failure = refused; name != own {
+					failure = refused.Hint("if it is for another command, set %s for this one", own)
+				}
 				return
 			}
 		}
