@@ -58,7 +58,8 @@ func untilSignal(args []string) bool {
 	return args[0] == "ticker" || args[0] == "consume" || slices.Contains(args, "--watch") || slices.Contains(args, "--keep")
 }
 
-// start starts a line. Whatever happens, it ends with the script.
+// start starts a line and waits until it says something, which it does after it has
+// got ready for signals. Whatever happens, it ends with the script.
 func (r *reader) start(ts *testscript.TestScript, line string) {
 	b := &background{line: line, gone: make(chan struct{})}
 	b.notes = filepath.Join(ts.Getenv("WATCHED"), fmt.Sprintf("notes-%d", len(r.background)))
@@ -78,6 +79,7 @@ func (r *reader) start(ts *testscript.TestScript, line string) {
 		ts.Defer(r.kill)
 	}
 	r.background = append(r.background, b)
+	eventually(ts, func() bool { return b.output() != "" || !b.alive() })
 }
 
 // kill is for what a failed script leaves behind.
