@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,9 @@ func TestDocumentsUpstream(t *testing.T) {
 }
 
 func runDocuments(t *testing.T, clone string) {
+	if testing.Short() {
+		t.Skip("starts a dozen servers")
+	}
 	if _, err := exec.LookPath("bash"); err != nil {
 		missing(t, "bash, which runs the documents' command lines")
 	}
@@ -102,7 +106,9 @@ func writeWatched(env *testscript.Env) error {
 	script := "#!/bin/sh\nexec 3<&0\n" + program + ` "$@" <&3 3<&- &
 echo "started $! $*" >> "$NOTES"
 wait $!
-echo "ended $? $*" >> "$NOTES"
+code=$?
+echo "ended $code $*" >> "$NOTES"
+exit $code
 `
 	return errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "pgque-vendor"), []byte(script), 0o755))
 }
@@ -129,18 +135,19 @@ func cmdPaste(ts *testscript.TestScript, neg bool, args []string) {
 	commands, err := b.commands()
 	ts.Check(err)
 	for _, c := range here(commands) {
-		ts.Logf("%s:%d: %s", b.document, c.line, c.text)
+		at := fmt.Sprintf("%s:%d", b.document, c.line)
+		ts.Logf("%s: %s", at, c.text)
 		switch {
 		case slices.Equal(shellCommands(c.text)[0], []string{"go", "test", "./..."}): // runs this test
 		case missingProgram(ts, c.text) != "":
 			ts.Logf("not run: there is no %s", missingProgram(ts, c.text))
 		case strings.HasPrefix(c.text, "export "):
-			export(ts, b, c)
+			export(ts, at, c.text)
 		case goesOn(c.text):
-			r.start(ts, c.text)
+			r.start(ts, at, c.text)
 		default:
 			if err := ts.Exec("bash", "-e", "-o", "pipefail", "-c", c.text); err != nil {
-				ts.Fatalf("%s:%d: %s: %v", b.document, c.line, c.text, err)
+				ts.Fatalf("%s: %s: %v", at, c.text, err)
 			}
 		}
 	}
@@ -197,22 +204,14 @@ func missingProgram(ts *testscript.TestScript, line string) string {
 	return ""
 }
 
-var exported = regexp.MustCompile(`(\w+)=(\S*)`)
+var exported = regexp.MustCompile(`(\w+)=`)
 
-// export sets what a line exports for the lines after it. What a reader has to fill
-// in ("…") the script must have set before.
-func export(ts *testscript.TestScript, b block, c typedLine) {
-	for _, match := range exported.FindAllStringSubmatch(c.text, -1) {
-		name := match[1]
-		if strings.Contains(match[2], "…") {
-			if ts.Getenv(name) == "" {
-				ts.Fatalf("%s:%d: the script has not set %s", b.document, c.line, name)
-			}
-			continue
+// export sets what a line exports for the lines after it.
+func export(ts *testscript.TestScript, at, line string) {
+	for _, match := range exported.FindAllStringSubmatch(line, -1) {
+		if err := ts.Exec("bash", "-e", "-c", line+"\nprintf %s \"$"+match[1]+"\""); err != nil {
+			ts.Fatalf("%s: %s: %v", at, line, err)
 		}
-		if err := ts.Exec("bash", "-e", "-c", c.text+"\nprintf %s \"$"+name+"\""); err != nil {
-			ts.Fatalf("%s:%d: %s: %v", b.document, c.line, c.text, err)
-		}
-		ts.Setenv(name, ts.ReadFile("stdout"))
+		ts.Setenv(match[1], ts.ReadFile("stdout"))
 	}
 }

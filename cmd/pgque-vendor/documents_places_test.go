@@ -24,7 +24,7 @@ func cmdCheckout(ts *testscript.TestScript, _ bool, args []string) {
 	root, err := filepath.Abs("../..")
 	ts.Check(err)
 	ts.Check(ts.Chdir(filepath.Join(append([]string{root}, args...)...)))
-	for _, name := range []string{"GOPATH", "GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY"} {
+	for _, name := range []string{"GOPATH", "GOCACHE", "GOMODCACHE", "GOFLAGS", "GOPROXY", "GOTOOLCHAIN"} {
 		value, err := exec.Command("go", "env", name).Output()
 		ts.Check(err)
 		ts.Setenv(name, strings.TrimSpace(string(value)))
@@ -80,11 +80,15 @@ func cmdHandled(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// eventually waits for what must come about.
+// eventually waits for what must come about while all that goes on goes on.
 func eventually(ts *testscript.TestScript, done func() bool) {
+	r := ts.Value("reader").(*reader)
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
+		for _, b := range r.background {
+			b.mustGoOn(ts)
+		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("it has not come about in %s:\n%s", patience, ts.Value("reader").(*reader).outputs())
+			ts.Fatalf("it has not come about in %s:\n%s", patience, r.outputs())
 		}
 	}
 }
