@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ticksSeen is how many ticks of a queue are looked at: a quarter of an hour of a
-// busy queue with PgQue's own pace, three milliseconds' work.
+// ticksSeen is how many ticks of a queue are looked at: a quarter of an hour's where
+// one comes each 250 ms. Looking takes about three milliseconds.
 const ticksSeen = 4000
 
 // ticks looks at the ticks as they are stored. A tick that is ahead of the
@@ -63,11 +63,11 @@ func tickOrder(queue string, ages []float64) Finding {
 	f := Finding{Code: CodeTickOrder, Severity: Critical, Queue: queue, Age: newest, Clears: calm(ages) - newest}
 	if f.Clears <= 0 {
 		f.Severity, f.Clears = Note, 0
-		f.Text = fmt.Sprintf("%d ticks of queue %q were out of order, the newest %s ago and none since: tickers ran without a common lock, and events came twice", len(ages), queue, words(newest))
+		f.Text = fmt.Sprintf("ticks of queue %q came out of order, %d within the last hour, the newest %s ago and none since: tickers ran without a common lock, and events came twice", queue, len(ages), words(newest))
 		f.Fix = "none, unless one comes again; then stop every ticker that is not pgque-vendor's"
 		return f
 	}
-	f.Text = fmt.Sprintf("%d ticks of queue %q are out of order, the newest %s ago: tickers run without a common lock, and events come twice", len(ages), queue, words(newest))
+	f.Text = fmt.Sprintf("ticks of queue %q come out of order, %d within the last hour, the newest %s ago: tickers run without a common lock, and events come twice", queue, len(ages), words(newest))
 	f.Fix = fmt.Sprintf("stop every ticker that is not pgque-vendor's, as with: select pgque.stop(); unless another comes, this is over in %s", words(f.Clears))
 	return f
 }

@@ -55,14 +55,14 @@ func TestTraps(t *testing.T) {
 			}))
 		}
 	}
-	p.until("ticks out of order", found("are out of order")+` && `+found("stop every ticker that is not pgque-vendor's"))
+	p.until("ticks out of order", found("come out of order")+` && `+found("stop every ticker that is not pgque-vendor's"))
 	p.shoot("trap-two-tickers")
 	for _, stop := range stopLoops {
 		stop()
 	}
 	stopTicker = s.tick(t)
 	s.db.Exec(t, `update pgque.tick set tick_time = tick_time - interval '50 seconds'`) // of the minute that it takes
-	p.until("mended", well+` && `+found("were out of order"))
+	p.until("mended", well+` && `+found("came out of order"))
 
 	t.Log("a batch is never acked")
 	stopConsumer()
