@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os"
 	"strings"
 	"syscall"
@@ -48,6 +50,25 @@ func TestExitCodeTable(t *testing.T) {
 	}
 	if !strings.Contains(string(readme), exitCodeTable) {
 		t.Errorf("README.md does not have the table of exit codes that --help prints:\n%s", exitCodeTable)
+	}
+}
+
+// Only a reader of our own output has seen enough when a pipe breaks.
+func TestBrokenPipe(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"nothing wrong", nil, false},
+		{"stdout", fmt.Errorf("x: %w", &fs.PathError{Op: "write", Path: os.Stdout.Name(), Err: syscall.EPIPE}), true},
+		{"a full disk behind stdout", &fs.PathError{Op: "write", Path: os.Stdout.Name(), Err: syscall.ENOSPC}, false},
+		{"a handler's stdin", &fs.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}, false},
+		{"a database", fault.New(fault.SQL, "x: %w", &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}), false},
+	} {
+		if got := brokenPipe(tt.err); got != tt.want {
+			t.Errorf("%s: brokenPipe is %t, want %t", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -79,6 +80,39 @@ func TestPublishUnknownBatch(t *testing.T) {
 	var f *fault.Error
 	if errors.As(err, &f); strings.Contains(strings.Join(f.Hints, " "), "tail") {
 		t.Errorf("the hints are %q", f.Hints)
+	}
+}
+
+// A write to a server that has gone ends as a broken pipe, as one to "head" does.
+// Taken for that, it would end the command with 0 and not a word.
+func TestPublishServerGone(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	db.Install(t, pgtest.Standin())
+	db.Exec(t, `select pgque.create_queue('q')`)
+	stdin, lines := io.Pipe()
+	var stdout, stderr bytes.Buffer
+	env := processEnvironment()
+	env.stdin, env.stdout, env.stderr = stdin, &stdout, &stderr
+	env.lookup = func(name string) (string, bool) {
+		return map[string]string{"PGQUE_VENDOR_DATABASE_URL": db.URL}[name], true
+	}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run([]string{"publish", "q", "--ndjson"}, env)
+		stdin.Close() // or the test would write to nobody
+	}()
+	const session = ` from pg_stat_activity where application_name = 'pgque-vendor publish' and datname = current_database()`
+	for deadline := time.Now().Add(2 * time.Minute); db.Value(t, `select count(*)`+session) != "1" && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	db.Exec(t, `select pg_terminate_backend(pid, 120000)`+session)
+	for range 1000 { // more than the system takes before it notices
+		fmt.Fprintf(lines, `{"type":"a","payload":"%s"}`+"\n", strings.Repeat("x", 16<<10))
+	}
+	lines.Close()
+	if code := <-ended; code != 7 || !strings.Contains(stderr.String(), "unknown whether 1000 events arrived") {
+		t.Errorf("exit %d, want 7; stdout %q, stderr\n%s", code, &stdout, &stderr)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -77,7 +78,12 @@ func (k *keptError) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func brokenPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+// brokenPipe reports that our own output has lost its reader. A database's socket
+// can end with the same error, which is a failure.
+func brokenPipe(err error) bool {
+	var p *fs.PathError
+	return errors.As(err, &p) && p.Path == os.Stdout.Name() && errors.Is(p, syscall.EPIPE)
+}
 
 // newRootCommand builds the command tree: what of it the arguments need, or all
 // where there are none.
