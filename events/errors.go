@@ -110,10 +110,20 @@ func sqlState(err error) string {
 func connectionLost(err error) bool {
 	state := sqlState(err)
 	if state == "" {
-		return err != nil && !errors.Is(err, context.Canceled)
+		return err != nil && !errors.Is(err, context.Canceled) && !said(err)
 	}
 	class := state[:min(2, len(state))]
 	return class == "08" || class == "57" && state != "57014" || errors.Is(err, ErrReadOnly) || state == "25006" || state == "53300"
+}
+
+// said says that the server has answered, and the answer is one of ours.
+func said(err error) bool {
+	for _, answer := range []error{ErrQueueNotFound, ErrNotSubscribed, ErrNotInstalled, ErrStaleBatch, ErrPermission, ErrInvalid} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
 }
 
 // transient says that the same statement may well succeed in a moment:

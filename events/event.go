@@ -34,7 +34,8 @@ type Event struct {
 }
 
 // IdempotencyKey is the header that names the cause of an event, such as the
-// id of the job that sends it. [HandleTx] does the work of one key once.
+// id of the job that sends it. [HandleTx] does the work of one key once for each
+// type of event.
 const IdempotencyKey = "idempotency-key"
 
 // Type describes the events of one type: its name and the Go type of its

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -28,9 +29,10 @@ create index if not exists pgque_inbox_done_at on pgque_inbox (done_at);
 //
 // Each event gets a transaction: a row of (queue, consumer, key) is inserted, fn
 // does its work in tx, and both are committed together. If the row is there, the
-// event was done before and fn is not called. The key is the event's
-// [IdempotencyKey] header, or else its id. When fn returns an error, [Skip] among
-// them, everything is rolled back and the error counts as any handler's.
+// event was done before and fn is not called. The key is the event's type with its
+// [IdempotencyKey] header, or else its id with the time when it was sent. When fn
+// returns an error, [Skip] among them, everything is rolled back and the error
+// counts as any handler's.
 //
 // Effects outside tx (an e-mail, a request) are not part of it.
 func HandleTx[T any](c *Consumer, db DB, t Type[T], fn func(ctx context.Context, tx pgx.Tx, e *Event, payload T) error) {
@@ -50,18 +52,32 @@ func HandleTx[T any](c *Consumer, db DB, t Type[T], fn func(ctx context.Context,
 func note(ctx context.Context, tx pgx.Tx, e *Event) (bool, error) {
 	tag, err := tx.Exec(ctx, `insert into pgque_inbox (queue, consumer, key) values ($1::text, $2::text, $3::text) on conflict do nothing`,
 		exec, e.Queue, e.Consumer, inboxKey(e))
-	if sqlState(err) == "42P01" {
-		return false, fmt.Errorf("table pgque_inbox is missing; create it with events.InboxDDL: %w", err)
-	}
-	return tag.RowsAffected() > 0, err
+	return tag.RowsAffected() > 0, inboxError(err)
 }
 
-// inboxKey keeps the two kinds of key apart: "5" as a header is not event 5.
-func inboxKey(e *Event) string {
-	if key := e.Headers[IdempotencyKey]; key != "" {
-		return "key:" + key
+func inboxError(err error) error {
+	if sqlState(err) == "42P01" {
+		return fmt.Errorf("table pgque_inbox is missing; create it with events.InboxDDL: %w", err)
 	}
-	return fmt.Sprintf("id:%d", e.ID)
+	return err
+}
+
+// longestKey is how long a key may be to stand in the inbox as it is: an index
+// takes no more than 2,704 bytes.
+const longestKey = 1000
+
+// inboxKey keeps the two kinds of key apart: "5" as a header is not event 5. The
+// time is with the id because a queue that was dropped and made anew, or restored
+// to an earlier moment, gives the same ids to other events; a retry keeps both.
+func inboxKey(e *Event) string {
+	key := e.Headers[IdempotencyKey]
+	if key == "" {
+		return fmt.Sprintf("id:%d@%d", e.ID, e.Time.UnixMicro())
+	}
+	if len(e.Type)+len(key) > longestKey {
+		return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(e.Type+":"+key)))
+	}
+	return "key:" + e.Type + ":" + key
 }
 
 // purgeStep is how many rows one statement of PurgeInbox deletes, so that it
@@ -80,7 +96,7 @@ func PurgeInbox(ctx context.Context, db DB, age time.Duration) (int64, error) {
 		n, err := purgeInbox(ctx, db, age)
 		purged += n
 		if err != nil {
-			return purged, wrap(err, "purge the inbox")
+			return purged, fmt.Errorf("purge the inbox: %w", inboxError(err))
 		}
 		if n < purgeStep {
 			return purged, nil

@@ -3,6 +3,7 @@ package events_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,9 @@ func TestInbox(t *testing.T) {
 	if seen == nil || !strings.Contains(seen.Error(), "events.InboxDDL") {
 		t.Errorf("without the table: %v", seen)
 	}
+	if _, err := events.PurgeInbox(t.Context(), pool, time.Hour); err == nil || !strings.Contains(err.Error(), "events.InboxDDL") || errors.Is(err, events.ErrNotInstalled) {
+		t.Errorf("purge without the table: %v", err)
+	}
 	if _, err := pool.Exec(t.Context(), events.InboxDDL+events.InboxDDL+`insert into pgque_inbox
 		select 'q', 'c', 'old' || i, now() - interval '2 days' from generate_series(1, 2500) i; insert into pgque_inbox values ('q', 'c', 'new')`); err != nil {
 		t.Fatal(err)
@@ -91,5 +95,54 @@ func TestInbox(t *testing.T) {
 	}
 	if _, err := events.PurgeInbox(t.Context(), pool, 0); !errors.Is(err, events.ErrInvalid) {
 		t.Errorf("purge everything: %v", err)
+	}
+}
+
+// What the inbox takes for one event is one: not two that were sent for one cause,
+// of two types, and not what a queue that was made anew gives the same ids to.
+func TestInboxTellsEventsApart(t *testing.T) {
+	_, pool := setUp(t, newest(t))
+	if _, err := pool.Exec(t.Context(), events.InboxDDL); err != nil {
+		t.Fatal(err)
+	}
+	opened, closed := events.Define[int]("opened"), events.Define[int]("closed")
+	var got []string
+	c := events.NewConsumer(pool, queue, consumer, events.ConsumerConfig{})
+	for _, kind := range []events.Type[int]{opened, closed} {
+		events.HandleTx(c, pool, kind, func(_ context.Context, _ pgx.Tx, e *events.Event, n int) error {
+			got = append(got, fmt.Sprint(e.Type, n))
+			return nil
+		})
+	}
+	long := strings.Repeat("k", 100_000)
+	send := func() {
+		for _, e := range []events.Event{
+			opened.New(1), opened.New(2),
+			opened.New(3).WithHeader(events.IdempotencyKey, "job 1"), closed.New(4).WithHeader(events.IdempotencyKey, "job 1"),
+			closed.New(5).WithHeader(events.IdempotencyKey, long), closed.New(6).WithHeader(events.IdempotencyKey, long), // once
+		} {
+			if _, err := events.Send(t.Context(), pool, queue, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventstest.Drain(t, pool, queue, c)
+	}
+	send()
+	if want := "opened1 opened2 opened3 closed4 closed5"; strings.Join(got, " ") != want {
+		t.Errorf("done: %q, want %q", got, want)
+	}
+	if err := events.DropQueue(t.Context(), pool, queue, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.EnsureQueue(t.Context(), pool, queue, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.Subscribe(t.Context(), pool, queue, consumer); err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	send()
+	if want := "opened1 opened2"; strings.Join(got, " ") != want {
+		t.Errorf("in the queue that was made anew: %q, want %q", got, want)
 	}
 }

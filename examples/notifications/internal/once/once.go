@@ -80,13 +80,14 @@ func (l Ledger) Do(ctx context.Context, e *events.Event, effect func(ctx context
 	return err
 }
 
-// Key is the name of an event's effect: its cause where the publisher gave one,
-// so that one cause that was published twice has one effect.
+// Key is the name of an event's effect: its type and cause where the publisher gave
+// one, so that one cause that was published twice has one effect. An id alone would
+// not do: a queue that is dropped and made anew gives it to another event.
 func Key(e *events.Event) string {
 	if cause := e.Headers[events.IdempotencyKey]; cause != "" {
-		return e.Consumer + "/" + cause
+		return fmt.Sprintf("%s/%s/%s", e.Consumer, e.Type, cause)
 	}
-	return fmt.Sprintf("%s/%s/%d", e.Consumer, e.Queue, e.ID)
+	return fmt.Sprintf("%s/%s/%d/%d", e.Consumer, e.Queue, e.ID, e.Time.UnixMicro())
 }
 
 // begin notes that an attempt starts.
