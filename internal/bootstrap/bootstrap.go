@@ -129,7 +129,7 @@ func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 }
 
 func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	tx, err := begin(ctx, conn, "read only", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
@@ -200,7 +199,7 @@ func liveFunctions(t *testing.T, url string, f File) []function {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	tx, err := begin(ctx, conn, "read only", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (e *statementError) Unwrap() error { return e.err }
 // while one on a table of PgQue's is a problem of the data. Every failed run
 // writes the whole file into the server's log, so nothing is retried in hope.
 func retryable(err error) bool {
-	if errors.Is(err, errNotCommitted) {
+	if errors.Is(err, errNotCommitted) || errors.Is(err, errNotBegun) {
 		return true
 	}
 	var f *fault.Error

@@ -15,7 +15,7 @@ import (
 // install carries the plan out in one transaction. The plan is made again under
 // the lock: another bootstrap may just have done the work.
 func install(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read write", o.LockTimeout)})
+	tx, err := begin(ctx, conn, "read write", o.LockTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -264,3 +264,28 @@ func TestLostBeforeTheFirstLook(t *testing.T) {
 		t.Errorf("%v, %d connections", err, dials)
 	}
 }
+
+// A login's time limit may hit the statement that lifts it, on a busy machine.
+// That is tried again; one within the transaction is not.
+func TestTimeLimitBeforeTheTransaction(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	limits := []string{"statement_timeout"}
+	if serverVersion(t, db.Server) >= 170000 {
+		limits = append(limits, "transaction_timeout")
+	}
+	for _, limit := range limits {
+		conn := db.Connect(t)
+		if _, err := conn.Exec(t.Context(), "set "+limit+" = '20ms'"); err != nil {
+			t.Fatal(err)
+		}
+		// A sleep takes the place of the other things that the machine does.
+		if _, err := begin(t.Context(), conn, "read only; select pg_sleep(600)", 0); !retryable(err) {
+			t.Errorf("%s: not tried again: %v", limit, err)
+		}
+	}
+	_, err := db.Connect(t).Exec(t.Context(), "set statement_timeout = '20ms'; select pg_sleep(600)")
+	if err == nil || retryable(err) {
+		t.Errorf("tried again: %v", err)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
@@ -61,7 +60,7 @@ func TestNothingToDoOnlyReads(t *testing.T) {
 	mustBootstrap(t, db.URL, f, Options{Grants: admin(app)})
 
 	ctx := context.Background()
-	tx, err := db.ConnectAs(t, stranger).BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	tx, err := begin(ctx, db.ConnectAs(t, stranger), "read only", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,7 @@ func (s *state) version() string {
 	return ""
 }
 
-// probe reads the state. The transaction must have been opened by beginQuery,
+// probe reads the state. The transaction must have been opened by begin,
 // which fixes search_path. An owner "" and a grant to "" are the login's.
 func probe(ctx context.Context, tx pgx.Tx, owner string, grants []Grant) (*state, error) {
 	type wanted struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -16,13 +17,26 @@ import (
 // PgQue may take the same one.
 const lockKey int64 = 0x70677175652d6273
 
-// beginQuery opens a transaction that no setting of the server, the database,
-// the login or a pooler's last client can bend: isolation and access mode by
-// name, everything else by SET LOCAL in the same message, so that a
-// statement_timeout of milliseconds has no statement to hit. Nothing is set at
-// start-up or for the session, so it works through PgBouncer in transaction mode.
+// begin opens a transaction that no setting of the server, the database, the
+// login or a pooler's last client can bend: isolation and access mode by name,
+// everything else by SET LOCAL in the same message, so that a statement_timeout
+// of milliseconds has hardly a statement to hit. Nothing is set at start-up or
+// for the session, so it works through PgBouncer in transaction mode.
 //
 // lockTimeout 0 means no limit.
+func begin(ctx context.Context, conn *pgx.Conn, access string, lockTimeout time.Duration) (pgx.Tx, error) {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery(access, lockTimeout)})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && (pgErr.Code == "57014" || pgErr.Code == "25P04") { // statement_timeout, transaction_timeout
+		return nil, fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	return tx, err
+}
+
+// errNotBegun: a time limit of the login's was over before it was lifted, on a
+// machine that had other things to do.
+var errNotBegun = errors.New("begin")
+
 func beginQuery(access string, lockTimeout time.Duration) string {
 	settings := []string{
 		"statement_timeout = 0",
@@ -139,7 +153,7 @@ func lockTables(ctx context.Context, tx pgx.Tx, tables []string) error {
 func blockers(ctx context.Context, conn *pgx.Conn) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginQuery("read only", 0)})
+	tx, err := begin(ctx, conn, "read only", 0)
 	if err != nil {
 		return ""
 	}

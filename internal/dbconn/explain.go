@@ -177,7 +177,8 @@ func (s *Settings) classifyServer(e *pgconn.PgError) failure {
 		f.hints = []string{fmt.Sprintf("create it: CREATE DATABASE %s;", quoteName(s.Database()))}
 	case strings.Contains(e.Message, "unsupported startup parameter"):
 		f.hints = []string{"take options= (or PGOPTIONS, timezone=) out of the connection settings, or let PgBouncer drop it: ignore_startup_parameters = options"}
-	case strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), strings.HasPrefix(e.Code, "08"), e.Code == "58000":
+	case strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "53"), strings.HasPrefix(e.Code, "08"), e.Code == "58000",
+		e.Code == "57014": // a statement_timeout of milliseconds, and a busy machine
 		f.patience = untilDone
 	}
 	return f
