@@ -1,13 +1,8 @@
 package events
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +26,7 @@ type batch struct {
 	id         int64
 	estimate   int64 // number of events, by the queue's sequence; may be far off
 	maxRetries int
+	queueID    int
 	subID      int
 	reopened   bool      // it was open before this run asked: its last holder may have crashed
 	moreTicks  bool      // another batch was waiting when this one was opened
@@ -40,21 +36,10 @@ type batch struct {
 	firstLimit int // the most rows that first can hold
 }
 
-// record is an event as PgQue stores it: Event, and what is needed to write it
-// back unchanged.
-type record struct {
-	Event
-	typ                            *string
-	txid                           uint64
-	retry                          *int32
-	extra1, extra2, extra3, extra4 *string
+// waiting is what is known to wait behind the batch, when there is more.
+func (b *batch) waiting() waiting {
+	return waiting{queueID: b.queueID, subID: b.subID, maxRetries: b.maxRetries, hasTick: true}
 }
-
-// attemptsSpent says that one more failure makes a dead letter of it.
-func (r *record) attemptsSpent(maxRetries int) bool { return r.Attempt > maxRetries }
-
-// epoch is where PostgreSQL counts its times from.
-var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // waiting is the look that an idle consumer repeats. It reads two public tables
 // and takes no transaction id, where an empty receive writes each time.
@@ -91,16 +76,19 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 }
 
 // openSQL opens the next batch and leaves its number and how many rows to read in
-// settings of the transaction for firstSQL, unless it seems to be too large to be
-// read at once. Joining it together from the tables again costs more than reading
-// a small batch. The estimate may be too low, so twice as many are read.
+// settings of the session for firstSQL, unless it seems to be too large to be read
+// at once. Joining it together from the tables again costs more than reading a
+// small batch. The estimate may be too low, so twice as many are read.
 var openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq,
 		exists (select from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id),
 		pg_catalog.set_config('pgque_events.batch', case
-			when coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + ` then b.batch_id::text
-			else '' end, true),
-		pg_catalog.set_config('pgque_events.rows', greatest(100, 2 * coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0))::text, true)
-	from pgque.next_batch_info($1::text, $2::text) b where b.batch_id is not null`
+			when coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + ` then coalesce(b.batch_id::text, '')
+			else '' end, false),
+		pg_catalog.set_config('pgque_events.rows', greatest(100, 2 * coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0))::text, false)
+	from pgque.next_batch_info($1::text, $2::text) b`
+
+// openAfterSQL is openSQL after an ackSQL that has acked.
+var openAfterSQL = openSQL + " where pg_catalog.current_setting('pgque_events.acked', true) = '1'"
 
 // opened is the batch that openSQL left, or no row: the condition does not depend
 // on rows, so the server looks at it before it calls the function.
@@ -130,257 +118,87 @@ const unevenFor = 100
 func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	callCtx, cancel := withTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	var b *batch
-	leftOut := false
-	statements := []statement{{sql: openSQL, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}, row: func(row [][]byte) (err error) {
-		b = &batch{maxRetries: w.maxRetries, subID: w.subID, moreTicks: string(row[2]) == "t"}
-		b.id, err = strconv.ParseInt(string(row[0]), 10, 64)
-		b.estimate, _ = strconv.ParseInt(string(row[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
-		return err
-	}}}
-	even := r.uneven == 0
-	if r.can.settleAtOnce {
-		sql := firstSQL
-		if !even {
-			r.uneven--
-			sql = firstUnevenSQL
-		}
-		statements = append(statements, statement{sql: sql, binary: true, row: func(row [][]byte) error {
-			if len(row) == 11 {
-				leftOut = leftOut || len(row[10]) == 1 && row[10][0] == 1
-				row = row[:10]
-			}
-			rec, err := r.parse(row)
-			b.first = append(b.first, rec)
-			return err
-		}})
-	}
-	if err := oneTrip(callCtx, r.pool, statements...); err != nil || b == nil {
+	o := r.opening(openSQL, w)
+	committed, err := oneTripAnd(callCtx, r.pool, []statement{o.open}, o.read...)
+	if !committed && err != nil {
 		return nil, err
 	}
-	var err error
+	b := o.end(err)
+	if b == nil {
+		return nil, nil
+	}
 	if b.reopened, err = r.isWreck(callCtx, b, w.openBatch); err != nil {
 		return nil, err
 	}
 	r.ownBatch, r.shared = b.id, false
-	b.haveFirst = r.can.settleAtOnce && b.estimate <= wholeRows && !leftOut
-	if b.firstLimit = wholeRows; even {
-		b.firstLimit = int(max(100, 2*b.estimate))
-	}
-	if leftOut {
-		b.first, r.uneven = nil, unevenFor
-	}
 	return b, crash.At(ctx, crash.Opened)
 }
 
-// reader reads a batch in id order, whole or in pieces. Each piece is a statement
-// of its own, so none is open while handlers run.
-type reader struct {
-	run    *run
-	batch  *batch
-	source string   // a query that gives the batch's rows
-	args   []string // of source
-	last   int64    // the highest id read
-	bounds []int64  // the highest ids of the pieces that are left
-	pieces bool     // bounds is valid
-	done   bool
+// opening is the opening of a batch: a statement to open it, and one to read it
+// after the commit, for that it is open must not hang on reading it.
+type opening struct {
+	open statement
+	read []statement
+
+	run     *run
+	batch   *batch // nil when there was none
+	even    bool   // it is read by firstSQL
+	leftOut bool   // a payload that was larger than its share
 }
 
-func (r *run) read(b *batch) *reader {
-	rd := &reader{run: r, batch: b, last: math.MinInt64}
-	rd.source, rd.args = "pgque.get_batch_events($1::bigint)", []string{strconv.FormatInt(b.id, 10)}
-	if !r.can.settleAtOnce {
-		// receive is all that pgque_reader may call. It must be given no limit
-		// that cuts the batch: what it leaves out, the ack would lose.
-		rd.source = `(select msg_id as ev_id, created_at as ev_time, 0::bigint as ev_txid, retry_count as ev_retry, type as ev_type,
-			payload as ev_data, extra1 as ev_extra1, extra2 as ev_extra2, extra3 as ev_extra3, extra4 as ev_extra4
-			from pgque.receive($1::text, $2::text, 2147483647) where batch_id = $3::bigint)`
-		rd.args = []string{r.queue, r.name, strconv.FormatInt(b.id, 10)}
-	}
-	return rd
-}
-
-// next reads the next piece; none are left when it returns no record.
-func (rd *reader) next(ctx context.Context) ([]*record, error) {
-	var records []*record
-	for len(records) == 0 && !rd.done {
-		var err error
-		if records, err = rd.retried(ctx); err != nil {
-			return nil, err
+func (r *run) opening(sql string, w waiting) *opening {
+	o := &opening{run: r, even: r.uneven == 0}
+	o.open = statement{sql: sql, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}, row: func(row [][]byte) (err error) {
+		if row[0] == nil {
+			return nil
 		}
-	}
-	rd.batch.seen += len(records)
-	return records, crash.At(ctx, crash.Received)
-}
-
-// retried reads once more what could not be read: that changes nothing, while
-// giving up would run the handlers of earlier pieces again.
-func (rd *reader) retried(ctx context.Context) (records []*record, err error) {
-	ctx, cancel := withTimeout(ctx, rd.run.batchTimeout(rd.batch, 0))
-	defer cancel()
-	for tries := 1; ; tries++ {
-		if records, err = rd.piece(ctx); err == nil || tries == 5 || ctx.Err() != nil {
-			return records, err
-		}
-		sleep(ctx, grow(20*time.Millisecond, 3, time.Second, tries))
-	}
-}
-
-func (rd *reader) piece(ctx context.Context) ([]*record, error) {
-	if !rd.pieces && (rd.batch.estimate > wholeRows || rd.last > math.MinInt64) {
-		if err := rd.cut(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if !rd.pieces {
-		return rd.whole(ctx)
-	}
-	if len(rd.bounds) == 0 {
-		rd.done = true
-		return nil, nil
-	}
-	n := len(rd.args)
-	records, err := rd.query(ctx, columns+" from "+rd.source+" s where ev_id > $"+strconv.Itoa(n+1)+"::bigint and ev_id <= $"+strconv.Itoa(n+2)+"::bigint order by ev_id",
-		strconv.FormatInt(rd.last, 10), strconv.FormatInt(rd.bounds[0], 10))
-	if err != nil {
-		return nil, err
-	}
-	rd.last, rd.bounds = rd.bounds[0], rd.bounds[1:]
-	rd.done = len(rd.bounds) == 0
-	return records, nil
-}
-
-// columns are read in binary form: the text of a time depends on settings.
-const columns = "select ev_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4"
-
-// wholeSQL reads a batch in one go, up to a limit in rows and one in bytes. The
-// server keeps to it by a running sum: it sends no more than that and one row.
-func wholeSQL(source string) string {
-	row, rows, bytes := strconv.Itoa(rowBytes), strconv.Itoa(wholeRows), strconv.Itoa(wholeBytes)
-	return columns + `
-		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + ` + row + `) over (order by ev_id rows unbounded preceding)
-				- coalesce(octet_length(ev_data), 0) - ` + row + ` as before
-			from (select * from ` + source + ` s order by ev_id limit ` + rows + `) e) w
-		where before < ` + bytes + ` order by ev_id`
-}
-
-func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
-	limit := wholeRows
-	if rd.batch.haveFirst {
-		records, rd.batch.first = rd.batch.first, nil
-		limit = rd.batch.firstLimit
-	} else if records, err = rd.query(ctx, wholeSQL(rd.source)); err != nil {
-		return nil, err
-	}
-	size := 0
-	for _, rec := range records {
-		size += len(rec.Payload) + rowBytes
-	}
-	// The server counts in its own encoding, in which a text may be longer than in
-	// ours. Where that could matter, look once more.
-	rd.done = len(records) < limit && size < wholeBytes/2
-	if len(records) > 0 {
-		rd.last = records[len(records)-1].ID
-	}
-	return records, nil
-}
-
-// cut finds where to cut the rest of a large batch, in one pass over ids and
-// sizes. From here on it uses the query behind get_batch_events, if it may: the
-// function builds the whole batch for each piece, the query does not.
-func (rd *reader) cut(ctx context.Context) error {
-	if rd.run.can.rawSQL && rd.run.can.settleAtOnce && len(rd.args) > 0 {
-		var sql string
-		if err := rd.run.pool.QueryRow(ctx, "select pgque.batch_event_sql($1::bigint)", exec, rd.batch.id).Scan(&sql); err != nil {
-			return err
-		}
-		rd.source, rd.args = "("+sql+")", nil
-	}
-	n := len(rd.args)
-	args := []any{exec}
-	for _, arg := range rd.args {
-		args = append(args, arg)
-	}
-	args = append(args, rd.last, chunkBytes)
-	// "offset 0" keeps the payloads themselves out of the sort.
-	found, err := rd.run.pool.Query(ctx, `select max(ev_id) from (
-			select ev_id, (sum(size) over (order by ev_id rows unbounded preceding) - size) / $`+strconv.Itoa(n+2)+`::bigint as piece
-			from (select ev_id, coalesce(octet_length(ev_data), 0)::bigint + `+strconv.Itoa(rowBytes)+` as size
-				from `+rd.source+` s where ev_id > $`+strconv.Itoa(n+1)+`::bigint offset 0) sizes) pieces
-		group by trunc(piece) order by 1`, args...)
-	if err != nil {
+		o.batch = &batch{queueID: w.queueID, subID: w.subID, maxRetries: w.maxRetries, moreTicks: string(row[2]) == "t"}
+		o.batch.id, err = strconv.ParseInt(string(row[0]), 10, 64)
+		o.batch.estimate, _ = strconv.ParseInt(string(row[1]), 10, 64) // NULL where the database was upgraded from an old PgQ
 		return err
+	}}
+	if r.can.settleAtOnce {
+		st := statement{sql: firstSQL, binary: true, row: o.row}
+		if !o.even {
+			st.sql = firstUnevenSQL
+		}
+		o.read = []statement{st}
 	}
-	rd.bounds, err = pgx.CollectRows(found, pgx.RowTo[int64])
-	rd.pieces = err == nil
+	return o
+}
+
+func (o *opening) row(row [][]byte) error {
+	if o.batch == nil {
+		return nil
+	}
+	if len(row) == 11 {
+		o.leftOut = o.leftOut || len(row[10]) == 1 && row[10][0] == 1
+		row = row[:10]
+	}
+	rec, err := o.run.parse(row)
+	o.batch.first = append(o.batch.first, rec)
 	return err
 }
 
-func (rd *reader) query(ctx context.Context, sql string, args ...string) ([]*record, error) {
-	conn, err := rd.run.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	st := statement{sql: sql, args: append(slices.Clone(rd.args), args...), binary: true}
-	rows := conn.Conn().PgConn().ExecParams(ctx, st.sql, st.values(), nil, nil, st.formats())
-	var records []*record
-	for rows.NextRow() {
-		rec, err := rd.run.parse(rows.Values())
-		if err != nil {
-			_, _ = rows.Close()
-			return nil, err
-		}
-		records = append(records, rec)
-	}
-	_, err = rows.Close()
-	return records, err
-}
-
-// parse reads a row of columns and keeps nothing of it.
-func (r *run) parse(row [][]byte) (*record, error) {
-	if len(row) != 10 || len(row[0]) != 8 || len(row[1]) != 8 || row[3] != nil && len(row[3]) != 4 {
-		return nil, errors.New("events have columns of other types than PgQue's")
-	}
-	rec := &record{typ: optional(row[4]),
-		extra1: optional(row[6]), extra2: optional(row[7]), extra3: optional(row[8]), extra4: optional(row[9])}
-	rec.ID = int64(binary.BigEndian.Uint64(row[0]))
-	rec.Time = epoch.Add(time.Duration(binary.BigEndian.Uint64(row[1])) * time.Microsecond)
-	if len(row[2]) == 8 {
-		rec.txid = binary.BigEndian.Uint64(row[2])
-	}
-	if row[3] != nil {
-		retry := int32(binary.BigEndian.Uint32(row[3]))
-		rec.retry = &retry
-	}
-	rec.Payload = bytes.Clone(row[5])
-	r.complete(rec)
-	return rec, nil
-}
-
-// optional is nil for NULL.
-func optional(value []byte) *string {
-	if value == nil {
+// end gives the batch. When reading it failed it is read again, like a large one.
+func (o *opening) end(failed error) *batch {
+	b := o.batch
+	if b == nil {
 		return nil
 	}
-	s := string(value)
-	return &s
-}
-
-// complete fills in what is derived from the stored row.
-func (r *run) complete(rec *record) {
-	rec.Queue, rec.Consumer = r.queue, r.name
-	rec.Attempt = 1
-	if rec.retry != nil {
-		rec.Attempt = int(*rec.retry) + 1
+	b.haveFirst = len(o.read) > 0 && failed == nil && b.estimate <= wholeRows && !o.leftOut
+	if !b.haveFirst {
+		b.first = nil
 	}
-	if rec.typ != nil {
-		rec.Type = *rec.typ
+	if b.firstLimit = wholeRows; o.even {
+		b.firstLimit = int(max(100, 2*b.estimate))
+	} else {
+		o.run.uneven--
 	}
-	if rec.extra3 != nil {
-		// What others keep in extra3 is theirs: no JSON object means no headers.
-		_ = json.Unmarshal([]byte(*rec.extra3), &rec.Headers)
+	if o.leftOut {
+		o.run.uneven = unevenFor
 	}
+	return b
 }
 
 // batchTimeout bounds a statement that goes over the batch: half a minute, and

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,30 +138,43 @@ func (st statement) formats() []int16 {
 // the same round trip. When one fails the connection is left in a failed
 // transaction, and the pool drops it.
 func oneTrip(ctx context.Context, pool *pgxpool.Pool, statements ...statement) error {
+	_, err := oneTripAnd(ctx, pool, statements)
+	return err
+}
+
+// oneTripAnd is oneTrip with statements that come after the commit, in the same
+// round trip, which a failure of theirs does not undo.
+func oneTripAnd(ctx context.Context, pool *pgxpool.Pool, statements []statement, then ...statement) (committed bool, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.Release()
+	all := slices.Concat([]statement{{sql: "begin isolation level read committed read write"}}, statements, []statement{{sql: "commit"}}, then)
 	batch := &pgconn.Batch{}
-	batch.ExecParams("begin isolation level read committed read write", nil, nil, nil, nil)
-	for _, st := range statements {
+	for _, st := range all {
 		batch.ExecParams(st.sql, st.values(), nil, nil, st.formats())
 	}
-	batch.ExecParams("commit", nil, nil, nil, nil)
 	results := conn.Conn().PgConn().ExecBatch(ctx, batch)
 	var refused error // of a row; the rest is read all the same, to the commit
-	for i := -1; results.NextResult(); i++ {
-		for rows := results.ResultReader(); rows.NextRow(); {
-			if refused == nil && i >= 0 && i < len(statements) && statements[i].row != nil {
-				refused = statements[i].row(rows.Values())
+	for i := 0; results.NextResult() && i < len(all); i++ {
+		rows := results.ResultReader()
+		for rows.NextRow() {
+			if refused == nil && all[i].row != nil {
+				refused = all[i].row(rows.Values())
 			}
+		}
+		if tag, err := rows.Close(); i == len(statements)+1 {
+			committed = err == nil && tag.String() == "COMMIT"
 		}
 	}
 	if err := results.Close(); err != nil {
-		return standby(err)
+		return committed, standby(err)
 	}
-	return refused
+	if !committed {
+		return false, errors.New("the server did not commit")
+	}
+	return true, refused
 }
 
 // rollback ends tx although ctx may be over already.

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stega/pgque-vendor/events/internal/crash"
@@ -34,7 +35,7 @@ type handling struct {
 	mu      sync.Mutex
 	results []result                 // of events that were not done or skipped
 	held    map[string]time.Duration // keys of failed events, when they may go on
-	failed  error                    // ends the work with nothing settled
+	failed  atomic.Pointer[error]    // ends the work with nothing settled
 }
 
 // handle reads the batch and runs the handlers. When it returns nil as error,
@@ -186,26 +187,30 @@ func (h *handling) worker(next func() *record, done func()) {
 			done()
 			return
 		}
-		h.finish(current, &PanicError{Stack: string(debug.Stack())}, began)
+		h.finish(current, &PanicError{Stack: string(debug.Stack())}, time.Since(began))
 		go h.worker(next, done)
 	}()
 	for rec := next(); rec != nil && h.ended() == nil; rec = next() {
 		if h.sentBack(rec) {
+			began = time.Now()
 			continue
 		}
-		current, began = rec, time.Now()
-		err := h.run.call(rec)
+		current = rec
+		err := h.run.call(rec, began)
 		current = nil
-		h.finish(rec, err, began)
+		ended := time.Now() // once for each event: the next begins now
+		h.finish(rec, err, ended.Sub(began))
+		began = ended
 	}
 }
 
 // ended says that the work on the batch must not go on.
 func (h *handling) ended() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.failed != nil {
-		return h.failed
+	if failed := h.failed.Load(); failed != nil {
+		return *failed
+	}
+	if h.run.lease.ctx.Err() == nil { // cheaper than its cause, and asked for each event
+		return nil
 	}
 	return context.Cause(h.run.lease.ctx)
 }
@@ -226,7 +231,7 @@ func (h *handling) sentBack(rec *record) bool {
 }
 
 // finish notes what becomes of an event whose handler has returned.
-func (h *handling) finish(rec *record, err error, began time.Time) {
+func (h *handling) finish(rec *record, err error, took time.Duration) {
 	r := h.run
 	res := r.resultOf(rec.ID, rec.Attempt, err)
 	if err != nil && errors.Is(context.Cause(r.work), ErrGraceExceeded) && res.outcome == OutcomeRetried {
@@ -246,11 +251,9 @@ func (h *handling) finish(rec *record, err error, began time.Time) {
 	if res.outcome == OutcomeRetried && r.cfg.OnFailure == HoldKey {
 		h.hold(h.key(rec), res.delay)
 	}
-	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, time.Since(began)})
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, took})
 	if err := crash.At(r.stop, crash.Handled); err != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.failed = err
+		h.failed.Store(&err)
 	}
 }
 
@@ -333,7 +336,7 @@ func (h *handling) oneByOne(records []*record, end *ending) error {
 }
 
 // call runs the handler for the event's type.
-func (r *run) call(rec *record) (err error) {
+func (r *run) call(rec *record, began time.Time) (err error) {
 	handler := r.byType[rec.Type]
 	if handler == nil || rec.typ == nil {
 		handler = r.catchAll
@@ -341,7 +344,8 @@ func (r *run) call(rec *record) (err error) {
 	if handler == nil {
 		return r.unhandled(rec)
 	}
-	ctx := &handlerContext{parent: r.handlers, deadline: time.Now().Add(r.cfg.HandlerTimeout)}
+	ctx := &rec.context
+	ctx.parent, ctx.deadline = r.handlers, began.Add(r.cfg.HandlerTimeout)
 	defer ctx.end()
 	defer func() {
 		if v := recover(); v != nil {

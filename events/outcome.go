@@ -98,12 +98,13 @@ type result struct {
 
 // resultOf turns what a handler returned into an outcome. attempt counts from 1.
 func (r *run) resultOf(id int64, attempt int, err error) result {
+	if err == nil { // before the variables, which are on the heap
+		return result{id: id, outcome: OutcomeDone}
+	}
 	var after *retryAfterError
 	var dead *deadError
 	var back *handBackError
 	switch {
-	case err == nil:
-		return result{id: id, outcome: OutcomeDone}
 	case errors.As(err, &back):
 		return result{id: id, outcome: OutcomeHandedBack}
 	case errors.Is(err, Skip):

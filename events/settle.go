@@ -74,25 +74,48 @@ func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled
 	return err
 }
 
-// ack is settle for the common case that every event was done.
+// ackSQL finishes a batch while the lease is held. It tells openAfterSQL whether it
+// has, and firstSQL that nothing is open so far.
+const ackSQL = `select pg_catalog.set_config('pgque_events.acked',
+		coalesce((case when ` + heldSQL + ` then pgque.ack($2::text::bigint) end)::text, ''), true),
+	pg_catalog.set_config('pgque_events.batch', '', false)`
+
+// ack is settle for the common case that every event was done. When it is known
+// that another batch is waiting that one is opened in the same transaction, which
+// saves a commit, and read after it.
 func (r *run) ack(ctx context.Context, b *batch) error {
 	if err := crash.At(ctx, crash.Settled); err != nil {
 		return err // before the commit, as there is no time between the two here
 	}
 	acked := ""
-	err := oneTrip(ctx, r.pool, statement{
-		sql:  "select pgque.ack($5::text::bigint) where " + heldSQL,
-		args: append(r.lease.heldArgs(), strconv.FormatInt(b.id, 10)),
-		row:  func(values [][]byte) error { acked = string(values[0]); return nil },
-	})
+	statements := []statement{{sql: ackSQL, args: []string{r.lease.heldArg(), strconv.FormatInt(b.id, 10)},
+		row: func(row [][]byte) error { acked = string(row[0]); return nil }}}
+	var next *opening
+	if b.moreTicks && r.can.settleAtOnce && !r.single && r.stop.Err() == nil {
+		next = r.opening(openAfterSQL, b.waiting())
+	}
+	var committed bool
+	var err error
+	if next != nil {
+		committed, err = oneTripAnd(ctx, r.pool, append(statements, next.open), next.read...)
+	}
+	if next == nil || !committed && sqlState(err) != "" { // the ack is not to fail because of the next batch
+		next = nil
+		committed, err = oneTripAnd(ctx, r.pool, statements)
+	}
 	switch {
-	case err != nil:
+	case !committed:
 		return err
 	case acked == "":
 		r.lease.end(errLeaseLost)
 		return errLeaseLost
 	case acked == "0":
 		return ErrStaleBatch
+	}
+	if next != nil {
+		if r.next = next.end(err); r.next != nil {
+			r.ownBatch, r.shared = r.next.id, false
+		}
 	}
 	return crash.At(ctx, crash.Acked)
 }
