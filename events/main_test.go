@@ -21,6 +21,14 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv("EVENTS_TEST_WORKER"); url != "" {
 		work(url)
 	}
+	if url := os.Getenv("EVENTS_TEST_DAY"); url != "" {
+		pool, err := pgxpool.New(context.Background(), url)
+		if err == nil {
+			err = dayWork(pool)
+		}
+		fmt.Fprintln(os.Stderr, "ended", err)
+		os.Exit(1)
+	}
 	if url := os.Getenv("EVENTS_TEST_CONSUMER"); url != "" {
 		pool, err := pgxpool.New(context.Background(), url)
 		if err == nil {
