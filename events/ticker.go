@@ -135,7 +135,9 @@ func (t *Ticker) Run(ctx context.Context) error {
 // Health returns nil while the ticker does its work, otherwise what keeps it from
 // it: an action that has failed three times in a row, or no look that succeeded for
 // 15 seconds, the time after which a silent connection is given up. It is meant
-// for a readiness probe, and is an error until the first looks have succeeded.
+// for a readiness probe, and is an error until the first looks have succeeded. A
+// queue that fails by itself is not counted, since the others go on: [TickerFailed]
+// and the log name it, and [Health] finds that it is not ticked.
 func (t *Ticker) Health() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

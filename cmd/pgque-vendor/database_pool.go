@@ -34,7 +34,7 @@ func (f *databaseFlags) pool(ctx context.Context, env *environment, applicationN
 
 // eventsFault gives an error of the event library its class, and the hint that
 // its kind asks for.
-func eventsFault(err error, settings *dbconn.Settings, queue string) error {
+func eventsFault(err error, settings *dbconn.Settings, queues ...string) error {
 	var server *pgconn.PgError
 	var connect *pgconn.ConnectError
 	switch {
@@ -43,7 +43,11 @@ func eventsFault(err error, settings *dbconn.Settings, queue string) error {
 	case errors.Is(err, events.ErrInvalid):
 		return fault.New(fault.Usage, "%w", err)
 	case errors.Is(err, events.ErrQueueNotFound):
-		return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap --queue %s", shellQuote(queue))
+		flags := ""
+		for _, queue := range queues {
+			flags += " --queue " + shellQuote(queue)
+		}
+		return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap%s", flags)
 	case errors.Is(err, events.ErrNotInstalled):
 		return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap")
 	case errors.Is(err, events.ErrPermission):

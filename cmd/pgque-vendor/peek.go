@@ -53,7 +53,9 @@ func (o *peekOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, "begin read only"); err != nil {
+	limited, cancel := context.WithTimeout(ctx, 15*time.Second) // as each call of the library has
+	defer cancel()
+	if _, err := conn.Exec(limited, "begin read only"); err != nil {
 		return eventsFault(err, settings, o.queue)
 	}
 	found, err := events.Peek(ctx, conn, o.queue, o.limit)

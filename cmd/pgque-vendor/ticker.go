@@ -87,7 +87,7 @@ func (o *tickerOptions) run(ctx context.Context, env *environment) error {
 	}
 	env.sayf("ticking %s every %s", served, o.every)
 	if err := ticker.Run(ctx); err != nil {
-		return eventsFault(err, settings, strings.Join(o.queues, " "))
+		return eventsFault(err, settings, o.queues...)
 	}
 	env.sayf("ticker ended")
 	return nil
