@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stega/pgque-vendor/internal/ghtest"
+	"github.com/stega/pgque-vendor/internal/gitobject"
+	"github.com/stega/pgque-vendor/internal/vendorfile"
 )
 
 func TestMain(m *testing.M) {
@@ -87,6 +89,7 @@ func scriptParams(clone, dir string) testscript.Params {
 			"login":    cmdLogin,
 			"sql":      cmdSQL,
 			"vendored": cmdVendored,
+			"forge":    cmdForge,
 			"keep":     cmdKeep,
 			"same":     cmdSame,
 		},
@@ -181,6 +184,26 @@ func cmdCRLF(ts *testscript.TestScript, _ bool, args []string) {
 		data := []byte(ts.ReadFile(name))
 		ts.Check(os.WriteFile(ts.MkAbs(name), bytes.ReplaceAll(data, []byte("\n"), []byte("\r\n")), 0o644))
 	}
+}
+
+// cmdForge: "forge FOLDER [but-blob]" makes the folder's SOURCE.json pin its files as
+// they are, all of it or all but git's ids.
+func cmdForge(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	src, err := vendorfile.ReadSource(dir)
+	ts.Check(err)
+	for name, f := range src.Files {
+		data, err := vendorfile.ReadFile(dir, name)
+		ts.Check(err)
+		f.Size, f.SHA256 = int64(len(data)), fmt.Sprintf("%x", sha256.Sum256(data))
+		if len(args) == 1 {
+			id, err := gitobject.BlobID(data)
+			ts.Check(err)
+			f.GitBlob = string(id)
+		}
+		src.Files[name] = f
+	}
+	ts.Check(os.WriteFile(filepath.Join(dir, vendorfile.SourceName), src.Format(), 0o644))
 }
 
 // cmdKeep: "keep NAME FOLDER" remembers names, bytes and times of a folder's

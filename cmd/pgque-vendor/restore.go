@@ -205,7 +205,7 @@ func (o *restoreOptions) report(env *environment, action string, src *vendorfile
 		})
 	}
 	if len(written) == 0 {
-		_, err := fmt.Fprintf(env.stdout, "nothing to restore: the files are those of %s (%s)\n", src.Tag, shortID(src.Commit))
+		_, err := fmt.Fprintf(env.stdout, "nothing to restore: the files are those that SOURCE.json pins for %s (%s)\n", src.Tag, shortID(src.Commit))
 		return err
 	}
 	_, err := fmt.Fprintf(env.stdout, "restored from %s (%s): %s\n", src.Tag, shortID(src.Commit), strings.Join(written, ", "))

@@ -56,7 +56,9 @@ network, no git, no token and no write access; reads everything each time.
 Exit 1 if anything is not as it must be.
 
 With --upstream it also asks whether the tag still names the pinned commit
-(moved: exit 1) and whether a newer stable tag is there (a note).`,
+(moved: exit 1), whether that commit holds these very files (a SOURCE.json that
+was changed together with them shows only there: exit 1), and whether a newer
+stable tag is there (a note).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), env) },
 	}
@@ -182,12 +184,32 @@ func (o *statusOptions) askUpstream(ctx context.Context, env *environment, src *
 			Hint:    "see what changed: " + compareLink(o.upstream, src, string(tag.Commit)),
 		})
 	}
+	if err := o.comparePinned(ctx, up, src, doc); err != nil {
+		return err
+	}
 	if newest, ok := gitobject.NewestStable(tags); ok && gitobject.Newer(newest.Name, src.Tag) {
 		doc.Upstream.Newer = newest.Name
 		doc.Notes = append(doc.Notes, fmt.Sprintf("a newer stable release is there: %s; to take it: pgque-vendor update %s%s%s",
 			newest.Name, shellQuote(newest.Name), o.upstream.again(), dirFlag(o.dir)))
 	}
 	return nil
+}
+
+// comparePinned finds files that the pinned commit does not hold. When the tag moved,
+// upstream may have that commit no more.
+func (o *statusOptions) comparePinned(ctx context.Context, up upstream, src *vendorfile.Source, doc *statusDocument) error {
+	findings, err := checkPinned(ctx, up, o.dir, src)
+	if doc.Upstream.Moved && fault.Is(err, fault.Upstream) && ctx.Err() == nil {
+		doc.Notes = append(doc.Notes, "the files could not be compared with the pinned commit: "+err.Error())
+		return nil
+	}
+	for _, f := range findings {
+		f.Hint = fmt.Sprintf("see what differs: pgque-vendor diff%[1]s%[2]s; to take upstream's: pgque-vendor update %[3]s --force%[1]s%[2]s",
+			o.upstream.again(), dirFlag(o.dir), shellQuote(src.Tag))
+		doc.Findings = append(doc.Findings, f)
+		doc.Clean = false
+	}
+	return err
 }
 
 func printStatus(w io.Writer, doc *statusDocument) error {

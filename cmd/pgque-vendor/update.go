@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -87,6 +88,9 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 	// SOURCE.json may say so after somebody edited the tag in it, as Renovate does;
 	// --force takes nothing on its word.
 	if !o.force && local.report.Clean() && local.pins(repository, tag, sqlPath) {
+		if err := o.checkPinned(ctx, up, local.source); err != nil {
+			return err
+		}
 		return o.report(env, unchangedSummary(o.dir, local.source))
 	}
 	if o.dryRun {
@@ -174,6 +178,9 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 	if err != nil {
 		return nil, err
 	}
+	if local.report.Clean() && bytes.Equal(local.source.Format(), new.source.Format()) {
+		return unchangedSummary(o.dir, local.source), nil
+	}
 	if _, err := staging.Commit(new.files, new.source); err != nil {
 		return nil, err
 	}
@@ -253,6 +260,18 @@ func (o *updateOptions) checkMoved(env *environment, src *vendorfile.Source, tag
 	return fault.New(fault.Integrity, "tag %q moved %s -> %s", tag.Name, src.Commit, tag.Commit).
 		Hint("see what changed: %s", link).
 		Hint("to take it: %s", o.command(tag.Name, "accept-moved-tag"))
+}
+
+// checkPinned refuses to call a tag's what is not, because SOURCE.json was changed
+// together with the files.
+func (o *updateOptions) checkPinned(ctx context.Context, up upstream, src *vendorfile.Source) error {
+	findings, err := checkPinned(ctx, up, o.dir, src)
+	if err != nil || len(findings) == 0 {
+		return err
+	}
+	return fault.New(fault.Integrity, "%q is not %s: %s", o.dir, src.Tag, findings[0].Message).
+		Hint("see what differs: pgque-vendor diff%s%s", o.upstream.again(), dirFlag(o.dir)).
+		Hint("to take upstream's: %s", o.command(src.Tag, "force"))
 }
 
 func (o *updateOptions) report(env *environment, s *updateSummary) error {
