@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -103,7 +102,7 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 	}
 	// The folder is finished and unlocked before the first word is printed: a
 	// reader that has gone away ends this process.
-	summary, err := o.write(ctx, env, up, tag)
+	summary, err := o.write(ctx, env, up, tag, local.report.Clean())
 	if err != nil {
 		return err
 	}
@@ -155,8 +154,9 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 }
 
 // write takes the folder's lock, looks at the folder again, since another run
-// may have changed it, and writes the tag's files.
-func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (_ *updateSummary, err error) {
+// may have changed it, and writes the tag's files. What was clean, and turns out to
+// be the tag's, is not touched.
+func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag, clean bool) (_ *updateSummary, err error) {
 	if o.goMarker {
 		if err := o.writeMarker(env); err != nil {
 			return nil, err
@@ -178,11 +178,12 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 	if err != nil {
 		return nil, err
 	}
-	if local.report.Clean() && bytes.Equal(local.source.Format(), new.source.Format()) {
-		return unchangedSummary(o.dir, local.source), nil
-	}
-	if _, err := staging.Commit(new.files, new.source); err != nil {
+	written, err := staging.Commit(new.files, new.source)
+	if err != nil {
 		return nil, err
+	}
+	if len(written) == 0 && !staging.Interrupted() { // with --force
+		return unchangedSummary(o.dir, new.source), nil
 	}
 	summary.Action = "updated"
 	return summary, nil
