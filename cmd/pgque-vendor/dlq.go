@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/dbconn"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -71,6 +73,34 @@ func (f *dlqFilter) parseIDs(args []string) error {
 func (f *dlqFilter) events() events.DeadLetterFilter {
 	return events.DeadLetterFilter{IDs: f.ids, Queue: f.queue, Consumer: f.consumer, Type: f.eventType,
 		Older: time.Duration(f.older), Newer: time.Duration(f.newer), NoPayload: true}
+}
+
+// check is for a filter that chose nothing: a queue or a consumer that is not there
+// is a slip of the pen, not the good news that there are no dead letters.
+func (f *dlqFilter) check(ctx context.Context, conn *pgx.Conn, settings *dbconn.Settings) error {
+	if f.queue != "" {
+		queues, err := events.Queues(ctx, conn)
+		if err != nil {
+			return eventsFault(err, settings, f.queue)
+		}
+		if !slices.ContainsFunc(queues, func(q events.QueueInfo) bool { return q.Name == f.queue }) {
+			return fault.New(fault.Policy, "there is no queue %q", f.queue).Hint("pgque-vendor queues")
+		}
+	}
+	if f.consumer == "" {
+		return nil
+	}
+	consumers, err := events.Consumers(ctx, conn, f.queue)
+	if err != nil {
+		return eventsFault(err, settings, f.queue)
+	}
+	switch {
+	case slices.ContainsFunc(consumers, func(c events.ConsumerInfo) bool { return c.Name == f.consumer }):
+		return nil
+	case f.queue == "":
+		return fault.New(fault.Policy, "there is no consumer %q", f.consumer).Hint("pgque-vendor queues")
+	}
+	return fault.New(fault.Policy, "there is no consumer %q on queue %q", f.consumer, f.queue).Hint("pgque-vendor queues %s", shellQuote(f.queue))
 }
 
 // args are the filter as it was typed, for a hint.

@@ -94,6 +94,11 @@ func (o *dlqListOptions) run(ctx context.Context, env *environment) error {
 		}
 		document.DeadLetters = append(document.DeadLetters, describeDeadLetter(&d))
 	}
+	if len(document.DeadLetters) == 0 {
+		if err := o.filter.check(ctx, conn, settings); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.json:
 		return writeJSON(env.stdout, document)

@@ -107,6 +107,11 @@ func (o *dlqMoveOptions) run(ctx context.Context, env *environment, args []strin
 	if err != nil {
 		return eventsFault(err, settings, o.filter.queue)
 	}
+	if len(chosen.ids) == 0 {
+		if err := o.filter.check(ctx, conn, settings); err != nil {
+			return err
+		}
+	}
 	if len(chosen.ids) == 0 || o.dryRun {
 		return o.report(env, chosen, 0)
 	}
@@ -172,7 +177,7 @@ func (o *dlqMoveOptions) confirm(ctx context.Context, env *environment, chosen *
 			all = " --to-all"
 		}
 		return fault.New(fault.Policy, "%s of %s was not confirmed: the input is no terminal", o.name, counted(len(chosen.ids))).
-			Hint("pgque-vendor dlq %s%s%s --dry-run   to see them", o.name, o.filter.args(), all).
+			Hint("pgque-vendor dlq %s%s%s --dry-run   # to see them", o.name, o.filter.args(), all).
 			Hint("pgque-vendor dlq %s%s%s --yes", o.name, o.filter.args(), all)
 	}
 	if err := writeGroups(env.stderr, chosen.groups); err != nil {
