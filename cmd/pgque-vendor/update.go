@@ -102,7 +102,7 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 	}
 	// The folder is finished and unlocked before the first word is printed: a
 	// reader that has gone away ends this process.
-	summary, err := o.write(ctx, env, up, tag, local.report.Clean())
+	summary, err := o.write(ctx, env, up, tag)
 	if err != nil {
 		return err
 	}
@@ -154,9 +154,8 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 }
 
 // write takes the folder's lock, looks at the folder again, since another run
-// may have changed it, and writes the tag's files. What was clean, and turns out to
-// be the tag's, is not touched.
-func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag, clean bool) (_ *updateSummary, err error) {
+// may have changed it, and writes the tag's files.
+func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (_ *updateSummary, err error) {
 	if o.goMarker {
 		if err := o.writeMarker(env); err != nil {
 			return nil, err
