@@ -25,7 +25,8 @@ type actionFile struct {
 	}
 }
 
-// TestAction runs the shell steps of action.yml as a runner does.
+// TestAction runs the shell steps of action.yml as a runner does, in a job that sets
+// what its own Go builds need.
 func TestAction(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
@@ -73,7 +74,8 @@ func TestAction(t *testing.T) {
 			if step.Dir != "" {
 				cmd.Dir = expand(step.Dir)
 			}
-			cmd.Env = append(os.Environ(), "RUNNER_TEMP="+temp, "GITHUB_ACTIONS=true", "GITHUB_WORKSPACE="+work)
+			cmd.Env = append(os.Environ(), "RUNNER_TEMP="+temp, "GITHUB_ACTIONS=true", "GITHUB_WORKSPACE="+work,
+				"GOFLAGS=-mod=vendor", "GOWORK="+filepath.Join(work, "go.work"), "GOOS=plan9", "GOARCH=386")
 			for name, value := range step.Env {
 				cmd.Env = append(cmd.Env, name+"="+expand(value))
 			}
