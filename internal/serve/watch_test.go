@@ -40,7 +40,6 @@ func watched(t *testing.T, pool *pgxpool.Pool) (all func() []Look, until func(wh
 	}
 	return all, func(what string, is func(Look) bool) {
 		t.Helper()
-		const patience = 3 * time.Minute
 		began := time.Now()
 		for ; ; time.Sleep(20 * time.Millisecond) {
 			seen := all()
