@@ -83,7 +83,8 @@ type guard struct {
 }
 
 // The ids come one to a line; 0 means that no server runs. The server removes
-// postmaster.pid as its last act, so the loop waits for that, 5 s at most.
+// postmaster.pid as its last act, so the loop waits for that, 5 s at most. An initdb
+// that outlives us still makes files while they are removed, so that is repeated.
 const guardScript = `trap '' HUP INT TERM
 pid=0
 while read -r line; do pid=$line; done
@@ -93,7 +94,8 @@ if [ "$pid" -gt 0 ]; then
 	while [ -e "$1/data/postmaster.pid" ] && [ $n -lt 50 ]; do sleep 0.1; n=$((n+1)); done
 	kill -KILL "$pid"
 fi
-rm -rf "$1"
+n=0
+until rm -rf "$1" && [ ! -e "$1" ] || [ $n -ge 100 ]; do sleep 0.1; n=$((n+1)); done
 `
 
 func startGuard(dir string) (*guard, error) {
