@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -220,7 +221,7 @@ func (o *diffOptions) show(env *environment, a, b side) error {
 		return err
 	}
 	if same {
-		o.prove(env, a, b)
+		prove(env, a)
 		return nil
 	}
 	return errFinding
@@ -238,7 +239,7 @@ func (o *diffOptions) render(env *environment, out *bytes.Buffer, a, b side) (bo
 		for _, c := range changes {
 			fmt.Fprintln(out, c.line())
 		}
-		return len(changes) == 0, nil
+		return o.sayOtherFiles(env, a, b, len(changes)), nil
 	}
 	options := linediff.Options{Context: o.unified}
 	if o.output == "" {
@@ -271,6 +272,38 @@ func (o *diffOptions) render(env *environment, out *bytes.Buffer, a, b side) (bo
 		}
 	}
 	return same, nil
+}
+
+// sayOtherFiles tells of differences that no list of objects shows, and reports
+// whether there is none at all.
+func (o *diffOptions) sayOtherFiles(env *environment, a, b side, objects int) (same bool) {
+	var differ []string
+	for _, name := range vendoredNames {
+		if a.ids[name] != b.ids[name] && (objects == 0 || name != vendorfile.SQLName) {
+			differ = append(differ, name)
+		}
+	}
+	switch {
+	case len(differ) == 0:
+	case objects > 0:
+		env.sayf("files that differ as well: %s", strings.Join(differ, ", "))
+	default:
+		env.sayf("no object of the SQL differs; these files do: %s; to see it: %s", strings.Join(differ, ", "), o.command("--stat"))
+	}
+	return objects == 0 && len(differ) == 0
+}
+
+// command is this comparison shown another way, for a hint.
+func (o *diffOptions) command(how string) string {
+	command := "pgque-vendor diff"
+	if o.tag != "" {
+		command += " " + shellQuote(o.tag)
+	}
+	command += " " + how
+	if o.sqlPath != "" {
+		command += " --sql-path " + shellQuote(o.sqlPath)
+	}
+	return command + o.upstream.again() + dirFlag(o.dir)
 }
 
 func (o *diffOptions) file(s side, name string) linediff.File {
@@ -319,11 +352,7 @@ func (o *diffOptions) write(env *environment, data []byte) error {
 
 // prove says what was compared when nothing differs, so that an empty answer
 // is not taken for a comparison that did not happen.
-func (o *diffOptions) prove(env *environment, a, b side) {
-	if o.api && a.ids[vendorfile.SQLName] != b.ids[vendorfile.SQLName] {
-		env.sayf("no object of the SQL differs; its text does: pgque-vendor diff %s --stat%s%s", shellQuote(o.tag), o.upstream.again(), dirFlag(o.dir))
-		return
-	}
+func prove(env *environment, a side) {
 	var bytes int64
 	for _, data := range a.data {
 		bytes += int64(len(data))
