@@ -143,7 +143,12 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 	if err != nil {
 		return nil, nil, err
 	}
-	source := target.source(o.upstream.repository(local.source), repositoryID(up, local.source), files)
+	repository := o.upstream.repository(local.source)
+	id, err := repositoryID(ctx, up, local.source, repository)
+	if err != nil {
+		return nil, nil, err
+	}
+	source := target.source(repository, id, files)
 	if !o.force {
 		diff := "pgque-vendor diff" + o.upstream.again() + dirFlag(o.dir)
 		if err := local.refuseEdits("update "+tag.Name, diff, o.command(tag.Name, "force"), source.Files); err != nil {

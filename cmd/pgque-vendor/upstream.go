@@ -235,16 +235,23 @@ func webOf(apiURL string) string {
 	return u.Scheme + "://" + strings.TrimPrefix(u.Host, "api.")
 }
 
-// repositoryID is the number to record: the one that a rename told, else the
-// one that is recorded.
-func repositoryID(up upstream, src *vendorfile.Source) int64 {
-	if renamed, ok := up.(interface{ Renamed() (string, int64, bool) }); ok {
-		if _, id, ok := renamed.Renamed(); ok {
-			return id
+// repositoryID is the number to record: the one that a rename told, else the one that
+// is recorded. When another repository takes the place of one with a number, it is
+// asked for its own.
+func repositoryID(ctx context.Context, up upstream, src *vendorfile.Source, repository string) (int64, error) {
+	client, gitHub := up.(*cachedUpstream)
+	if gitHub {
+		if _, id, ok := client.Renamed(); ok && id != 0 {
+			return id, nil
 		}
 	}
-	if src != nil {
-		return src.RepositoryID
+	switch {
+	case src == nil || src.RepositoryID == 0:
+		return 0, nil
+	case repository == src.Repository:
+		return src.RepositoryID, nil
+	case gitHub:
+		return client.RepositoryID(ctx)
 	}
-	return 0
+	return 0, nil // a local repository does not know
 }
