@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -81,8 +81,9 @@ func Check(e Event, opts ...SendOption) error {
 
 // row is an event as it goes to the server.
 type row struct {
-	typ, data string
-	headers   *string // ev_extra3; nil for none
+	typ     string
+	data    []byte  // the event's own
+	headers *string // ev_extra3; nil for none
 }
 
 func newRow(e *Event, maxPayload int) (row, error) {
@@ -98,7 +99,7 @@ func newRow(e *Event, maxPayload int) (row, error) {
 	if err := checkPayload(e.Payload, maxPayload); err != nil {
 		return row{}, err
 	}
-	r := row{typ: e.Type, data: string(e.Payload)}
+	r := row{typ: e.Type, data: e.Payload}
 	if len(e.Headers) > 0 {
 		headers, err := encodeHeaders(e.Headers)
 		if err != nil {
@@ -163,8 +164,9 @@ func encodeHeaders(headers map[string]string) (string, error) {
 }
 
 // minRun is the number of events from which one send_batch call is cheaper than
-// inserting them one by one within a larger statement.
-const minRun = 8
+// inserting them one by one within a larger statement: the call takes 150 µs of the
+// server and a round trip, an event by itself 27 µs, one in the call 4 µs.
+const minRun = 16
 
 // send writes the rows in their order, so that ids rise with the index: long
 // runs of one type by send_batch, what is between them in one statement.
@@ -231,62 +233,104 @@ func uniform(rows []row) bool {
 }
 
 func sendRun(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
-	var ids []int64
 	// text[], not jsonb[]: the server would parse and print every payload anew.
-	err := db.QueryRow(ctx, "select pgque.send_batch($1::text, $2::text, $3::text[])", exec, queue, rows[0].typ, arrayOf(rows)).Scan(&ids)
+	ids, err := queryIDs(ctx, db, "select pgque.send_batch($1::text, $2::text, $3::text[])", queue, rows[0].typ, payloads(rows))
 	if err == nil && len(ids) != len(rows) {
 		err = fmt.Errorf("send_batch returned %d ids for %d events", len(ids), len(rows))
 	}
 	return ids, err
 }
 
-// arrayOf writes the payloads as PostgreSQL writes an array. Given as []string
+func sendMixed(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
+	types, headers := []byte{'{'}, []byte{'{'}
+	for _, r := range rows {
+		types = appendElement(types, r.typ)
+		if r.headers == nil {
+			headers = append(headers, "NULL,"...)
+		} else {
+			headers = appendElement(headers, *r.headers)
+		}
+	}
+	// extra1 and extra2 belong to upstream's next version (partition and
+	// idempotency keys), so headers are in extra3.
+	return queryIDs(ctx, db, `select array(select pgque.insert_event($1::text, u.typ, u.data, null, null, u.headers, null)
+		from unnest($2::text[], $3::text[], $4::text[]) with ordinality as u(typ, data, headers, ord))`,
+		queue, closed(types), payloads(rows), closed(headers))
+}
+
+// queryIDs reads the array of ids that a statement returns.
+func queryIDs(ctx context.Context, db DB, sql string, args ...any) ([]int64, error) {
+	rows, err := db.Query(ctx, sql, append([]any{exec, pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() && err == nil {
+		ids, err = parseIDs(rows.RawValues()[0])
+	}
+	rows.Close()
+	if rows.Err() != nil {
+		err = rows.Err()
+	}
+	return ids, err
+}
+
+// parseIDs reads numbers as PostgreSQL writes an array of them, in a fifth of the
+// time that pgx takes for an array of anything.
+func parseIDs(array []byte) ([]int64, error) {
+	text, ok := bytes.CutPrefix(array, []byte("{"))
+	if ok {
+		text, ok = bytes.CutSuffix(text, []byte("}"))
+	}
+	if !ok {
+		return nil, fmt.Errorf("%q are no ids", array)
+	}
+	if len(text) == 0 {
+		return nil, nil
+	}
+	ids := make([]int64, 0, bytes.Count(text, []byte(","))+1)
+	for number := range bytes.SplitSeq(text, []byte(",")) {
+		id, err := strconv.ParseInt(string(number), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// payloads writes the payloads as PostgreSQL writes an array. Given as a slice
 // they would be encoded one by one, by reflection.
-func arrayOf(rows []row) string {
+func payloads(rows []row) string {
 	size := 2
 	for _, r := range rows {
 		size += len(r.data) + len(r.data)/4 + 3
 	}
-	var b strings.Builder
-	b.Grow(size)
-	for i, r := range rows {
-		if i == 0 {
-			b.WriteString(`{"`)
-		} else {
-			b.WriteString(`,"`)
-		}
-		rest := r.data
-		for {
-			at := strings.IndexAny(rest, "\"\\")
-			if at < 0 {
-				break
-			}
-			b.WriteString(rest[:at])
-			b.WriteByte('\\')
-			b.WriteByte(rest[at])
-			rest = rest[at+1:]
-		}
-		b.WriteString(rest)
-		b.WriteByte('"')
+	array := append(make([]byte, 0, size), '{')
+	for _, r := range rows {
+		array = appendElement(array, r.data)
 	}
-	b.WriteByte('}')
-	return b.String()
+	return closed(array)
 }
 
-func sendMixed(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
-	types, data, headers := make([]string, len(rows)), make([]string, len(rows)), make([]*string, len(rows))
-	for i, r := range rows {
-		types[i], data[i], headers[i] = r.typ, r.data, r.headers
+// appendElement adds a text, and a comma, to an array.
+func appendElement[T string | []byte](array []byte, text T) []byte {
+	array = append(array, '"')
+	from := 0
+	for i := range len(text) {
+		if text[i] == '"' || text[i] == '\\' {
+			array = append(append(array, text[from:i]...), '\\')
+			from = i
+		}
 	}
-	// extra1 and extra2 belong to upstream's next version (partition and
-	// idempotency keys), so headers are in extra3.
-	found, err := db.Query(ctx, `select pgque.insert_event($1::text, u.typ, u.data, null, null, u.headers, null)
-		from unnest($2::text[], $3::text[], $4::text[]) with ordinality as u(typ, data, headers, ord)`,
-		exec, queue, types, data, headers)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(found, pgx.RowTo[int64])
+	return append(append(array, text[from:]...), '"', ',')
+}
+
+// closed ends an array of at least one element.
+func closed(array []byte) string {
+	array[len(array)-1] = '}'
+	return string(array)
 }
 
 // sendTimeout is what a call may take: 15 s, and a second per megabyte.
