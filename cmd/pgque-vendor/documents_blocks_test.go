@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// block is a fenced block of a document.
+// block is a block of code of a document.
 type block struct {
 	document string // its path in the repository
 	heading  string // the one above it
@@ -62,11 +63,11 @@ func documents(t *testing.T) map[string]string {
 }
 
 var (
-	fenceLine   = regexp.MustCompile("^( *)```([a-z]*)$")
+	fenceLine   = regexp.MustCompile("^ *```(\\S*)")
 	headingLine = regexp.MustCompile(`^#{1,6} +(.*)$`)
 )
 
-// blocksOf returns the fenced blocks of a document, in its order.
+// blocksOf returns the blocks of code of a document, in its order.
 func blocksOf(document, text string) []block {
 	var all []block
 	heading, open := "", false
@@ -80,7 +81,9 @@ func blocksOf(document, text string) []block {
 			current.text += line + "\n"
 		case fence != nil:
 			open = true
-			all = append(all, block{document: document, heading: heading, language: fence[2], line: n + 2})
+			all = append(all, block{document: document, heading: heading, language: fence[1], line: n + 2})
+		case strings.HasPrefix(line, "    "): // code as well, where it is not the rest of a list's item
+			all = append(all, block{document: document, heading: heading, line: n + 1, text: line + "\n"})
 		default:
 			if title := headingLine.FindStringSubmatch(line); title != nil {
 				heading = title[1]
@@ -105,7 +108,7 @@ func (b block) isFile() bool { return b.language == "python" || strings.HasPrefi
 func (b block) commands() ([]typedLine, error) {
 	var found []typedLine
 	switch {
-	case b.isFile():
+	case b.isFile(), slices.Contains([]string{"", "text", "go", "sql", "ini"}, b.language):
 	case b.language == "sh", b.language == "console":
 		found = shellLines(b.text, b.line, b.language == "console")
 	case b.language == "yaml", b.language == "json": // JSON is YAML
@@ -124,6 +127,8 @@ func (b block) commands() ([]typedLine, error) {
 				found = append(found, typedLine{line: b.line + n, text: containerCommand(words)})
 			}
 		}
+	default:
+		return nil, fmt.Errorf("no test knows what a block of %q is", b.language)
 	}
 	return found, nil
 }

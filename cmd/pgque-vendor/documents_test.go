@@ -103,6 +103,9 @@ func TestDocumentedCalls(t *testing.T) {
 			}
 		}
 		for n, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(line, "~~~") {
+				t.Errorf("%s:%d: a fence that this test does not see: use ```", name, n+1)
+			}
 			for _, match := range inlineCall.FindAllStringSubmatch(line, -1) {
 				args := strings.Fields(match[1])
 				check(fmt.Sprintf("%s:%d", name, n+1), args, flagsParse(args))
