@@ -96,12 +96,18 @@ const opened = `(select e.* from pgque.get_batch_events(nullif(pg_catalog.curren
 	where pg_catalog.current_setting('pgque_events.batch', true) <> '')`
 
 // firstSQL reads the batch that openSQL opened. To sum sizes up, as wholeSQL does,
-// takes a third of the time that the rows themselves take. So each payload has an
-// equal share of wholeBytes, and one that is larger is left out, with a mark: then
-// the batch is read again by wholeSQL.
-var firstSQL = strings.Replace(columns, "ev_data", "case when octet_length(ev_data) <= "+share+" then ev_data end", 1) + `,
-		octet_length(ev_data) > ` + share + ` as left_out
+// takes a third of the time that the rows themselves take. So each text has an equal
+// share of wholeBytes, and one that is larger is left out, with a mark: then the
+// batch is read again by wholeSQL.
+var firstSQL = func() string {
+	list, leftOut := columns, []string{}
+	for _, text := range texts {
+		list = strings.Replace(list, text, "case when octet_length("+text+") <= "+share+" then "+text+" end", 1)
+		leftOut = append(leftOut, "octet_length("+text+") > "+share)
+	}
+	return list + ", " + strings.Join(leftOut, " or ") + ` as left_out
 	from ` + opened + ` e order by ev_id limit (select pg_catalog.current_setting('pgque_events.rows', true)::bigint)`
+}()
 
 // share is a sub-select so that it is worked out once, not for each row.
 var share = "(select " + strconv.Itoa(wholeBytes) + " / pg_catalog.current_setting('pgque_events.rows', true)::bigint)"
@@ -127,7 +133,7 @@ func (r *run) open(ctx context.Context, w waiting) (*batch, error) {
 	if b == nil {
 		return nil, nil
 	}
-	if b.reopened, err = r.isWreck(callCtx, b, w.openBatch); err != nil {
+	if b.reopened, err = r.isWreck(ctx, b, w.openBatch); err != nil {
 		return nil, err
 	}
 	r.ownBatch, r.shared = b.id, false

@@ -92,13 +92,35 @@ func (rd *reader) piece(ctx context.Context) ([]*record, error) {
 // columns are read in binary form: the text of a time depends on settings.
 const columns = "select ev_id, ev_time, ev_txid, ev_retry, ev_type, ev_data, ev_extra1, ev_extra2, ev_extra3, ev_extra4"
 
+// texts are the columns that can be of any size.
+var texts = []string{"ev_data", "ev_extra1", "ev_extra2", "ev_extra3", "ev_extra4"}
+
+// sizeSQL is the size of a row in memory, roughly.
+var sizeSQL = func() string {
+	sum := strconv.Itoa(rowBytes)
+	for _, text := range texts {
+		sum += "::bigint + coalesce(octet_length(" + text + "), 0)"
+	}
+	return "(" + sum + ")"
+}()
+
+// size is what sizeSQL says of it.
+func (r *record) size() int {
+	n := rowBytes + len(r.Payload)
+	for _, extra := range []*string{r.extra1, r.extra2, r.extra3, r.extra4} {
+		if extra != nil {
+			n += len(*extra)
+		}
+	}
+	return n
+}
+
 // wholeSQL reads a batch in one go, up to a limit in rows and one in bytes. The
 // server keeps to it by a running sum: it sends no more than that and one row.
 func wholeSQL(source string) string {
-	row, rows, bytes := strconv.Itoa(rowBytes), strconv.Itoa(wholeRows), strconv.Itoa(wholeBytes)
+	rows, bytes := strconv.Itoa(wholeRows), strconv.Itoa(wholeBytes)
 	return columns + `
-		from (select e.*, sum(coalesce(octet_length(ev_data), 0) + ` + row + `) over (order by ev_id rows unbounded preceding)
-				- coalesce(octet_length(ev_data), 0) - ` + row + ` as before
+		from (select e.*, sum(` + sizeSQL + `) over (order by ev_id rows unbounded preceding) - ` + sizeSQL + ` as before
 			from (select * from ` + source + ` s order by ev_id limit ` + rows + `) e) w
 		where before < ` + bytes + ` order by ev_id`
 }
@@ -113,7 +135,7 @@ func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
 	}
 	size := 0
 	for _, rec := range records {
-		size += len(rec.Payload) + rowBytes
+		size += rec.size()
 	}
 	// The server counts in its own encoding, in which a text may be longer than in
 	// ours. Where that could matter, look once more.
@@ -144,7 +166,7 @@ func (rd *reader) cut(ctx context.Context) error {
 	// "offset 0" keeps the payloads themselves out of the sort.
 	found, err := rd.run.pool.Query(ctx, `select max(ev_id) from (
 			select ev_id, (sum(size) over (order by ev_id rows unbounded preceding) - size) / $`+strconv.Itoa(n+2)+`::bigint as piece
-			from (select ev_id, coalesce(octet_length(ev_data), 0)::bigint + `+strconv.Itoa(rowBytes)+` as size
+			from (select ev_id, `+sizeSQL+` as size
 				from `+rd.source+` s where ev_id > $`+strconv.Itoa(n+1)+`::bigint offset 0) sizes) pieces
 		group by trunc(piece) order by 1`, args...)
 	if err != nil {

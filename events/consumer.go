@@ -18,8 +18,10 @@ type ConsumerConfig struct {
 	// waits for the handler all the same, so heed the context.
 	HandlerTimeout time.Duration
 	// Key gives the events that must stay in order one key; "" means no order.
-	// Order holds among first deliveries: a retried event comes later than those
-	// that followed it. Without Key, order holds only with one worker.
+	// Order holds among first deliveries: an event that comes again, retried or
+	// handed back, comes later than those that followed it. So with Key a consumer
+	// that is stopped goes on with its batch for half of Grace before it hands the
+	// rest back. Without Key, order holds only with one worker that is not stopped.
 	Key func(*Event) string
 	// OnFailure says what becomes of the later events of a failed event's key.
 	OnFailure FailurePolicy
@@ -48,7 +50,8 @@ const (
 	// GoOn handles later events of the key as if nothing had happened (default).
 	GoOn FailurePolicy = iota
 	// HoldKey sends the later events of the key in the batch back as well, due
-	// with the failed one, their attempts unchanged. Needs ConsumerConfig.Key.
+	// with the failed one, their attempts unchanged (with pgque_reader alone each
+	// costs one). Needs ConsumerConfig.Key.
 	HoldKey
 )
 

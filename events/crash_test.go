@@ -1,8 +1,10 @@
 package events_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -198,5 +200,43 @@ func TestBookingIsFarAhead(t *testing.T) {
 	got := value[string](t, pool, "select ev_data || ' ' || ev_retry || ' ' || (ev_retry_after between now() + interval '60 min' and now() + interval '61 min') from pgque.retry_queue")
 	if want := "1 1 true"; got != want {
 		t.Errorf("booking %q, want %q", got, want)
+	}
+}
+
+// What the guard noted of a dead process stays noted when the connection of the next
+// one is lost while it looks: its event does not run again.
+func TestBookingOfADeadProcessStays(t *testing.T) {
+	db, pool := setUp(t, newest(t))
+	db.Exec(t, "update pgque.queue set queue_max_retries = 0")
+	publish(t, pool, 3)
+	eventstest.Tick(t, pool, queue)
+	var got tally
+	h := func(_ context.Context, e *events.Event) error { got.add(e); return nil }
+	c := handler(pool, events.ConsumerConfig{}, h)
+	for _, at := range []context.Context{eventstest.CrashAt(t.Context(), eventstest.Received, 1), eventstest.CrashAt(t.Context(), eventstest.Booked, 2)} {
+		if _, err := c.Step(at); !errors.Is(err, eventstest.Crashed) {
+			t.Fatal(err)
+		}
+	}
+	if n := value[int](t, pool, dead); n != 1 {
+		t.Fatalf("%d dead letters after the death at event 2", n)
+	}
+	net, looks := &lossy{}, 0
+	net.when(func(sent []byte) bool {
+		if bytes.Contains(sent, []byte("select exists (select from pgque.retry_queue where ev_owner")) {
+			looks++
+			return looks == 2
+		}
+		return false
+	})
+	r := start(t, net.pool(t, db.URL), events.ConsumerConfig{Poll: 50 * time.Millisecond}, h)
+	until(t, "the end of the batch", func() bool {
+		return value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is null") == 1
+	})
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	if slices.Contains(got.order(), "2") || value[int](t, pool, dead) != 1 {
+		t.Errorf("handled %v, %d dead letters", got.order(), value[int](t, pool, dead))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,12 +53,12 @@ func (r *run) handle(b *batch) (*ending, error) {
 		end.unbook = r.booked // of an earlier try, which an error ended
 	}
 	rd := r.read(b)
-	for {
-		if r.stop.Err() != nil && !rd.done && b.seen > 0 && r.can.settleAtOnce {
-			end.restAfter = rd.last
+	stopping := func() bool { return r.begin.Err() != nil && !rd.done && b.seen > 0 && r.can.settleAtOnce }
+	for !stopping() {
+		records, err := rd.next(r.handlers)
+		if err != nil && stopping() && r.lease.ctx.Err() == nil && !errors.Is(err, crash.Err) {
 			break
 		}
-		records, err := rd.next(r.lease.ctx)
 		if err != nil {
 			return nil, r.interrupted(err)
 		}
@@ -75,6 +74,9 @@ func (r *run) handle(b *batch) (*ending, error) {
 		if err != nil {
 			return nil, r.interrupted(err)
 		}
+	}
+	if stopping() {
+		end.restAfter = rd.last
 	}
 	end.results = h.results
 	return end, r.refuseToSpend(end)
@@ -218,7 +220,7 @@ func (h *handling) ended() error {
 // sentBack hands an event back that is not to be started: the consumer is
 // stopping, or the event's key is held.
 func (h *handling) sentBack(rec *record) bool {
-	if h.run.stop.Err() != nil {
+	if h.run.begin.Err() != nil {
 		h.handBack(rec, 0)
 		return true
 	}
@@ -314,9 +316,7 @@ func (h *handling) isHeld(key string) (time.Duration, bool) {
 // oneByOne is all under the crash guard.
 func (h *handling) oneByOne(records []*record, end *ending) error {
 	for _, rec := range records {
-		if h.run.stop.Err() == nil {
-			// Also when the answer is lost: its handler has not run.
-			h.run.booked = append(slices.Clone(end.unbook), rec.ID)
+		if h.run.begin.Err() == nil {
 			booked, err := h.run.book(h.run.lease.ctx, h.batch, end.unbook, rec)
 			if err != nil {
 				return err

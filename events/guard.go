@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,6 +33,8 @@ func (r *run) isWreck(ctx context.Context, b *batch, open *int64) (bool, error) 
 	case !r.shared || !r.can.settleAtOnce:
 		return false, nil
 	}
+	ctx, cancel := withTimeout(ctx, r.batchTimeout(b, 0))
+	defer cancel()
 	var booked bool
 	err := r.pool.QueryRow(ctx, `select exists (select from pgque.get_batch_events($1::bigint) e
 		where exists (select from pgque.retry_queue r where r.ev_owner = $2::int and r.ev_id = e.ev_id)
@@ -61,6 +64,9 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 		if err != nil || exists {
 			return err
 		}
+		// Ours from here on, also when the answer to the commit is lost. Not before:
+		// a booking that is there is a dead process's, and must stay.
+		r.booked = append(slices.Clone(ran), rec.ID)
 		booked = true
 		if rec.attemptsSpent(b.maxRetries) {
 			_, err = tx.Exec(callCtx, `select pgque.event_dead($1::bigint, $2::bigint, 'the process died while it handled this event', $3::timestamptz,

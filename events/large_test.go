@@ -149,3 +149,29 @@ func TestPieces(t *testing.T) {
 		}
 	})
 }
+
+// What is read ahead is bounded in all that can be large, not in payloads alone.
+func TestLargeHeaders(t *testing.T) {
+	_, pool := setUp(t, newest(t))
+	const size = 400
+	if _, err := pool.Exec(t.Context(), `select pgque.insert_event('q', 't', '1', null, null, json_build_object('h', repeat('x', 500000))::text, null) from generate_series(1, $1)`, size); err != nil {
+		t.Fatal(err)
+	}
+	eventstest.Tick(t, pool, queue)
+	n, whole := 0, 0
+	c := handler(pool, events.ConsumerConfig{}, func(_ context.Context, e *events.Event) error {
+		n++
+		if len(e.Headers["h"]) == 500_000 {
+			whole++
+		}
+		return nil
+	})
+	peak := peakHeap(t, func() { eventstest.Step(t, c) })
+	if n != size || whole != size {
+		t.Errorf("handled %d of %d events, %d of them with their headers", n, size, whole)
+	}
+	t.Logf("peak heap %d MB", peak>>20)
+	if peak > 160<<20 { // each text is there twice, as it came and as it was parsed
+		t.Errorf("peak heap %d MB of 200 MB", peak>>20)
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -154,9 +156,14 @@ func (l *lease) release() {
 	closeConn(l.conn)
 }
 
-// connect opens a connection outside the pool, which may be as small as one.
+// connect opens a connection outside the pool, which may be as small as one. A call
+// on it ends with its context, whatever the pool's connections do to end theirs
+// well: nobody answers a call that waits for a notification.
 func connect(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
 	cfg := pool.Config()
+	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
+	}
 	if cfg.BeforeConnect != nil { // it may fetch a fresh password
 		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
 			return nil, err

@@ -13,10 +13,11 @@ import (
 
 // run is one call of Consumer.Run.
 //
-// Four contexts say who may go on. stop ends when the caller asks for the end;
-// work when the grace after that is over. The lease's ends when another process
-// may be active; calls of the database use that one, so that what was handled is
-// settled although the caller wants to stop. handlers ends with either.
+// Contexts say who may go on. stop ends when the caller asks for the end; begin
+// when no handler may be started any more; work when the grace is over; living with
+// Abort. The lease's ends when another process may be active, and with living: what
+// was handled is settled by that one, although the caller wants to stop. handlers
+// ends with work and with the lease's.
 type run struct {
 	pool     *pgxpool.Pool
 	queue    string
@@ -27,10 +28,14 @@ type run struct {
 	aborting <-chan struct{}
 
 	stop     context.Context
+	begin    context.Context
 	work     context.Context
+	living   context.Context
 	handlers context.Context
 	endStop  context.CancelFunc
+	endBegin context.CancelFunc
 	endWork  context.CancelCauseFunc
+	die      context.CancelCauseFunc
 	abandon  chan struct{} // closed when handlers that still run are left behind
 
 	can      capabilities
@@ -47,6 +52,8 @@ type run struct {
 	records  []record // made ahead, for parse
 	lastType *string  // that parse has met
 	single   bool     // Step: errors are returned, not waited out
+	// subscribed is true after the first time.
+	subscribed bool
 }
 
 func newRun(ctx context.Context, c *Consumer, cfg ConsumerConfig) (*run, context.CancelFunc) {
@@ -59,17 +66,23 @@ func newRun(ctx context.Context, c *Consumer, cfg ConsumerConfig) (*run, context
 		r.catchAll = c.wrapped(c.catchAll)
 	}
 	r.stop, r.endStop = context.WithCancel(ctx)
-	r.work, r.endWork = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.living, r.die = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.work, r.endWork = context.WithCancelCause(r.living)
+	if r.begin, r.endBegin = r.stop, r.endStop; cfg.Key != nil {
+		r.begin, r.endBegin = context.WithCancel(r.work)
+	}
 	ended := make(chan struct{})
 	go r.watch(ended)
-	return r, func() { close(ended); r.endStop(); r.endWork(context.Canceled) }
+	return r, func() { close(ended); r.endStop(); r.die(context.Canceled) }
 }
 
 // lastMoment is what handlers get after their context has ended, to return.
 const lastMoment = 5 * time.Second
 
 // watch ends the handlers' context when the grace is over, or at once on Abort,
-// and says when not to wait for them any more.
+// and says when not to wait for them any more. Where keys keep events in order the
+// batch goes on for half of the grace: an event that is handed back comes later than
+// those that follow it.
 func (r *run) watch(ended <-chan struct{}) {
 	select {
 	case <-ended:
@@ -83,7 +96,8 @@ func (r *run) watch(ended <-chan struct{}) {
 		after time.Duration
 		then  func()
 	}{
-		{r.cfg.Grace, func() { r.endWork(ErrGraceExceeded) }},
+		{r.cfg.Grace / 2, r.endBegin},
+		{r.cfg.Grace - r.cfg.Grace/2, func() { r.endWork(ErrGraceExceeded) }},
 		{lastMoment, func() { close(r.abandon) }},
 	} {
 		timer := time.NewTimer(step.after)
@@ -98,12 +112,21 @@ func (r *run) watch(ended <-chan struct{}) {
 			step.then()
 		}
 	}
+	select { // a call of the database may still be under way
+	case <-ended:
+	case <-r.aborting:
+		r.abort()
+	}
 }
 
 func (r *run) abort() {
-	r.endWork(ErrAborted)
+	r.die(ErrAborted)
 	r.endStop()
-	close(r.abandon)
+	select {
+	case <-r.abandon:
+	default:
+		close(r.abandon)
+	}
 }
 
 // loop keeps a session going until the caller stops it. What is wrong at the
@@ -123,7 +146,12 @@ func (r *run) loop() error {
 		switch {
 		case fatal(err):
 			return err
-		case err == nil || r.stop.Err() != nil:
+		case err == nil:
+			continue
+		case r.stop.Err() != nil:
+			if !errors.Is(err, context.Canceled) {
+				r.cfg.Logger.Warn("stopped with a batch that was not settled; it comes again", "err", err)
+			}
 			continue
 		case !started && permanent(err):
 			return fmt.Errorf("consumer %q of queue %q: %w", r.name, r.queue, err)
@@ -144,9 +172,11 @@ func (r *run) loop() error {
 // ending is what Run returns once it was asked to stop. A settling that outlasts
 // the grace, after handlers that did not, is none of the caller's business.
 func (r *run) ending() error {
-	err := context.Cause(r.work)
-	if errors.Is(err, ErrAborted) || errors.Is(err, ErrGraceExceeded) && r.overdue {
+	if err := context.Cause(r.living); err != nil {
 		return err
+	}
+	if r.overdue {
+		return context.Cause(r.work)
 	}
 	return nil
 }
@@ -223,8 +253,15 @@ func (r *run) prepare() error {
 			"fix", "grant pgque_admin to "+can.login)
 	}
 	r.can = can
-	_, err = Subscribe(r.stop, r.pool, r.queue, r.name)
-	return err
+	created, err := Subscribe(r.stop, r.pool, r.queue, r.name)
+	if err != nil {
+		return err
+	}
+	if created && r.subscribed {
+		r.cfg.Logger.Warn("somebody had ended the subscription; subscribed anew, and events sent in between are not delivered")
+	}
+	r.subscribed = true
+	return nil
 }
 
 func (r *run) leaseKey() int64 { return lockKey("consumer", r.queue, r.name) }
@@ -255,15 +292,9 @@ func (r *run) standBy(started *bool) (active bool, err error) {
 
 func (r *run) hold(l *lease) {
 	r.lease, r.known, r.next, r.shared = l, waiting{}, nil, true
-	l.keep(context.WithoutCancel(r.stop))
+	l.keep(r.living)
 	handlers, end := context.WithCancelCause(l.ctx)
-	l.forget = context.AfterFunc(r.work, func() {
-		cause := context.Cause(r.work)
-		end(cause)
-		if errors.Is(cause, ErrAborted) {
-			l.end(cause) // nothing is settled any more
-		}
-	})
+	l.forget = context.AfterFunc(r.work, func() { end(context.Cause(r.work)) })
 	r.handlers = handlers
 }
 

@@ -17,11 +17,11 @@ func (r *run) take() (*batch, error) {
 		r.next = nil
 		return b, crash.At(r.lease.ctx, crash.Opened)
 	}
-	// A batch is not opened under a context that the caller may end: the answer
+	// A batch is not opened under a context that ends with the caller's: the answer
 	// would be lost, and the batch would look like a crash at the next start.
 	if !r.known.hasTick {
 		var err error
-		if r.known, err = r.look(r.lease.ctx); err != nil {
+		if r.known, err = r.look(r.handlers); err != nil {
 			return nil, err
 		}
 		r.sayUnticked()
@@ -31,7 +31,7 @@ func (r *run) take() (*batch, error) {
 	}
 	w := r.known
 	r.known = waiting{}
-	return r.open(r.lease.ctx, w)
+	return r.open(r.handlers, w)
 }
 
 // step handles one batch, if there is one. more says that another may be waiting.
@@ -105,7 +105,7 @@ func (r *run) settleUntilDone(b *batch, end *ending, report *Settled) error {
 				return nil
 			}
 			return fmt.Errorf("settle batch %d: %w", b.id, ErrStaleBatch)
-		case errors.Is(context.Cause(r.work), ErrGraceExceeded):
+		case errors.Is(context.Cause(r.work), ErrGraceExceeded) && r.living.Err() == nil:
 			return fmt.Errorf("settle batch %d: %w: %w", b.id, ErrGraceExceeded, err)
 		case r.single || errors.Is(err, crash.Err) || r.lease.ctx.Err() != nil:
 			if cause := context.Cause(r.lease.ctx); cause != nil && !errors.Is(err, crash.Err) {
