@@ -36,6 +36,9 @@ func unpackBundle(ctx context.Context, git gitProgram, file string, o Options) (
 	case strings.Contains(said, "prerequisite"):
 		return "", fault.New(fault.Usage, "the bundle %q is not whole: it builds on commits that it does not hold", o.Path).
 			Hint("git bundle create FILE --all, in a full clone")
+	case saysLocal(said):
+		return "", fault.New(fault.Usage, "unpack the bundle %q: %s", o.Path, why).
+			Hint("it is unpacked in the folder for temporary files; TMPDIR (on Windows TMP) can name one with more room")
 	case saysDamage(said):
 		return "", fault.New(fault.Integrity, "the bundle %q is damaged: %s", o.Path, why)
 	}

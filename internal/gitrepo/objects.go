@@ -97,7 +97,7 @@ func (o *objectReader) failed(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return stopped(ctx)
-	case errors.Is(err, errMissing) && saysDamage(said):
+	case errors.Is(err, errMissing) && (saysDamage(said) || saysLocal(said)):
 		return o.repository.explain(said, err)
 	case errors.As(err, &ended) && saysPromised(said):
 		return errMissing

@@ -105,10 +105,19 @@ func (r *Repository) explain(said string, err error) error {
 		return fault.New(fault.Usage, "%q is no git repository", r.path)
 	case strings.Contains(said, "repository extension"), strings.Contains(said, "repository version"), strings.Contains(said, "repo version"):
 		return fault.New(fault.Usage, "git can't read the repository %q: %s", r.path, why).Hint("update git")
+	case saysLocal(said):
+		return fault.New(fault.Usage, "git can't read the repository %q: %s", r.path, why)
 	case saysDamage(said):
 		return fault.New(fault.Integrity, "the repository %q is damaged: %s", r.path, why).Hint("git -C %s fsck", quotedPath(r.path))
 	}
 	return fault.New(fault.Usage, "git can't read the repository %q: %s", r.path, why)
+}
+
+// saysLocal recognises git's words for what the machine refused, in which the data
+// has no part. After them it often speaks of damage too.
+func saysLocal(said string) bool {
+	return containsAny(said, "No space left", "Out of diskspace", "Disk quota", "File too large", "Read-only file system",
+		"Permission denied", "Input/output error", "Too many open files", "ut of memory", "Cannot allocate memory", "died of signal")
 }
 
 // saysDamage recognises git's words for objects that can't be read.
