@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stega/pgque-vendor/events"
@@ -278,5 +280,25 @@ func TestShutdownInALargeBatch(t *testing.T) {
 	}
 	if n := value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null"); n != 0 {
 		t.Error("the batch is still open")
+	}
+}
+
+// A pool may have its calls cancelled at the server before it gives them up. Nobody
+// answers a cancelled wait for a notification, so a stop does not wait for that.
+func TestStopWhileListening(t *testing.T) {
+	t.Parallel()
+	db, direct := setUp(t, newest(t))
+	pool := newPool(t, db.URL, func(c *pgxpool.Config) {
+		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Hour}
+		}
+	})
+	r := start(t, pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
+	until(t, "start", r.active)
+	until(t, "the listener", func() bool {
+		return value[int](t, direct, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%proof%'") == 1
+	})
+	if err := r.end(); err != nil {
+		t.Error(err)
 	}
 }
