@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -125,29 +126,49 @@ func checkPayload(data []byte, maxPayload int) error {
 		return fmt.Errorf("payload is not valid UTF-8: %w", ErrInvalid)
 	case !json.Valid(data):
 		return fmt.Errorf("payload is not JSON: %w", ErrInvalid)
-	case escapesNUL(data):
-		return fmt.Errorf(`payload contains \u0000, which PostgreSQL's jsonb refuses: %w`, ErrInvalid)
+	}
+	if escape := refusedEscape(data); escape != "" {
+		return fmt.Errorf("payload contains %s, which PostgreSQL's jsonb refuses: %w", escape, ErrInvalid)
 	}
 	return nil
 }
 
-// escapesNUL finds \u0000 in JSON, but not \\u0000, which is a backslash and text.
-func escapesNUL(data []byte) bool {
-	for from := 0; ; {
-		at := bytes.Index(data[from:], []byte(`\u0000`))
-		if at < 0 {
-			return false
+// refusedEscape finds an escape in JSON that jsonb does not take: \u0000, and half of
+// a character that takes two.
+func refusedEscape(data []byte) string {
+	for at := 0; ; {
+		next := bytes.IndexByte(data[at:], '\\')
+		if next < 0 {
+			return ""
 		}
-		at += from
-		backslashes := 0
-		for i := at - 1; i >= 0 && data[i] == '\\'; i-- {
-			backslashes++
+		at += next
+		code, ok := escaped(data[at:])
+		if !ok { // \n, \", \\
+			at += 2
+			continue
 		}
-		if backslashes%2 == 0 {
-			return true
+		escape := string(data[at : at+6])
+		at += 6
+		switch {
+		case code == 0:
+			return escape
+		case utf16.IsSurrogate(code):
+			low, ok := escaped(data[at:])
+			if !ok || utf16.DecodeRune(code, low) == utf8.RuneError {
+				return escape + " without its other half"
+			}
+			at += 6
 		}
-		from = at + 1
 	}
+}
+
+// escaped reads \uXXXX.
+func escaped(data []byte) (rune, bool) {
+	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
+		return 0, false
+	}
+	code, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+	return rune(code), err == nil
 }
 
 func encodeHeaders(headers map[string]string) (string, error) {

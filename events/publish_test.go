@@ -65,18 +65,19 @@ func TestSendChecks(t *testing.T) {
 		want  string
 		is    error
 	}{
-		"no JSON":         {"q", events.Event{Type: "t", Payload: json.RawMessage("{")}, "payload is not JSON", events.ErrInvalid},
-		"no payload":      {"q", events.Event{Type: "t"}, "payload is empty", events.ErrInvalid},
-		"escaped NUL":     {"q", events.Event{Type: "t", Payload: json.RawMessage(`{"a":"\\\u0000"}`)}, `\u0000`, events.ErrInvalid},
-		"NUL in type":     {"q", events.Event{Type: "t\x00", Payload: json.RawMessage("1")}, "type contains a NUL byte", events.ErrInvalid},
-		"UTF-8":           {"q", events.Event{Type: "t", Payload: json.RawMessage("\"\xff\"")}, "not valid UTF-8", events.ErrInvalid},
-		"empty type":      {"q", events.Event{Payload: json.RawMessage("1")}, "type is empty", events.ErrInvalid},
-		"too large":       {"q", events.Event{Type: "t", Payload: json.RawMessage(`"` + strings.Repeat("x", events.DefaultMaxPayload) + `"`)}, "the limit is 1048576", events.ErrTooLarge},
-		"cannot encode":   {"q", events.Define[chan int]("t").New(nil), "unsupported type", events.ErrInvalid},
-		"header":          {"q", events.Event{Type: "t", Payload: json.RawMessage("1"), Headers: map[string]string{"k": "\x00"}}, `header "k" contains a NUL byte`, events.ErrInvalid},
-		"empty queue":     {"", good, "queue name is empty", events.ErrInvalid},
-		"58 bytes":        {strings.Repeat("é", 29), good, "58 bytes, at most 57", events.ErrInvalid},
-		"NUL in the name": {"a\x00", good, "queue name contains a NUL byte", events.ErrInvalid},
+		"no JSON":          {"q", events.Event{Type: "t", Payload: json.RawMessage("{")}, "payload is not JSON", events.ErrInvalid},
+		"no payload":       {"q", events.Event{Type: "t"}, "payload is empty", events.ErrInvalid},
+		"escaped NUL":      {"q", events.Event{Type: "t", Payload: json.RawMessage(`{"a":"\\\u0000"}`)}, `\u0000`, events.ErrInvalid},
+		"half a character": {"q", events.Event{Type: "t", Payload: json.RawMessage(`{"a":"\ud83d"}`)}, `\ud83d without its other half`, events.ErrInvalid},
+		"NUL in type":      {"q", events.Event{Type: "t\x00", Payload: json.RawMessage("1")}, "type contains a NUL byte", events.ErrInvalid},
+		"UTF-8":            {"q", events.Event{Type: "t", Payload: json.RawMessage("\"\xff\"")}, "not valid UTF-8", events.ErrInvalid},
+		"empty type":       {"q", events.Event{Payload: json.RawMessage("1")}, "type is empty", events.ErrInvalid},
+		"too large":        {"q", events.Event{Type: "t", Payload: json.RawMessage(`"` + strings.Repeat("x", events.DefaultMaxPayload) + `"`)}, "the limit is 1048576", events.ErrTooLarge},
+		"cannot encode":    {"q", events.Define[chan int]("t").New(nil), "unsupported type", events.ErrInvalid},
+		"header":           {"q", events.Event{Type: "t", Payload: json.RawMessage("1"), Headers: map[string]string{"k": "\x00"}}, `header "k" contains a NUL byte`, events.ErrInvalid},
+		"empty queue":      {"", good, "queue name is empty", events.ErrInvalid},
+		"58 bytes":         {strings.Repeat("é", 29), good, "58 bytes, at most 57", events.ErrInvalid},
+		"NUL in the name":  {"a\x00", good, "queue name contains a NUL byte", events.ErrInvalid},
 	} {
 		_, err := events.SendBatch(t.Context(), noDB, test.queue, []events.Event{good, test.e})
 		if !errors.Is(err, test.is) || !strings.Contains(fmt.Sprint(err), test.want) {
