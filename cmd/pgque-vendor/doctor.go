@@ -110,7 +110,7 @@ func (o *doctorOptions) examine(ctx context.Context, env *environment, settings 
 		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	x := &examination{conn: conn, flags: o.fixFlags(env), dirFlag: dirFlag(o.dir)}
+	x := &examination{conn: conn, again: env.again}
 	for _, look := range []func(context.Context) error{
 		func(ctx context.Context) error { return x.health(ctx, o.healthConfig()) },
 		func(ctx context.Context) error { return x.unticked(ctx, o.tickEvery) },
@@ -126,13 +126,4 @@ func (o *doctorOptions) examine(ctx context.Context, env *environment, settings 
 
 func (o *doctorOptions) healthConfig() events.HealthConfig {
 	return events.HealthConfig{Role: o.role, TickEvery: o.tickEvery, MaxLatency: o.maxLatency, Stalled: o.stalled, DeadLetters: o.deadLetters}
-}
-
-// fixFlags are the connection flags that were typed, for the commands that doctor
-// prints: what comes from the environment is there for them as well.
-func (o *doctorOptions) fixFlags(env *environment) string {
-	if f := o.database.urlFile; f != "" && f != env.getenv("PGQUE_VENDOR_DATABASE_URL_FILE") {
-		return " --database-url-file " + shellQuote(f)
-	}
-	return ""
 }

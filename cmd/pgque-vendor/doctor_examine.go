@@ -15,9 +15,8 @@ import (
 // examination is one run of doctor on one connection. Later parts heed what
 // earlier ones have found.
 type examination struct {
-	conn    *pgx.Conn
-	flags   string // for the commands that remedies are
-	dirFlag string
+	conn  *pgx.Conn
+	again func(command string) string // makes it one for this database and folder
 
 	database string
 	server   string // its version

@@ -24,7 +24,7 @@ func sqlFix(format string, args ...any) remedy {
 }
 
 func (x *examination) commandFix(format string, args ...any) remedy {
-	return remedy{Kind: "command", Text: "pgque-vendor " + fmt.Sprintf(format, args...) + x.flags}
+	return remedy{Kind: "command", Text: x.again("pgque-vendor " + fmt.Sprintf(format, args...))}
 }
 
 func adviceFix(text string) remedy { return remedy{Kind: "advice", Text: text} }
@@ -67,14 +67,14 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 		for hint := range strings.Lines(f.Fix) {
 			hint = strings.TrimSpace(hint)
 			if command, ok := strings.CutPrefix(hint, "pgque-vendor "); ok {
-				fixes = append(fixes, x.commandFix("%s%s", command, x.dirFlag))
+				fixes = append(fixes, x.commandFix("%s", command))
 			} else {
 				fixes = append(fixes, adviceFix(hint))
 			}
 		}
 		return fixes, nil
 	case codeVendored:
-		return []remedy{{Kind: "command", Text: "pgque-vendor status" + x.dirFlag}}, nil
+		return []remedy{x.commandFix("status")}, nil
 	}
 	return []remedy{sqlFix("%s", f.Fix)}, nil
 }
@@ -133,7 +133,7 @@ func (x *examination) catchUp(ctx context.Context, f *events.Finding) ([]remedy,
 	}
 	drop := sqlFix("select pgque.drop_queue(%s, true)", sqlText(f.Queue))
 	if ahead > maxCatchUp {
-		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s%s", shellQuote(f.Queue), x.dirFlag)}, nil
+		return []remedy{drop.inCase("its undelivered events and dead letters are lost"), x.commandFix("bootstrap --no-grant --queue %s", shellQuote(f.Queue))}, nil
 	}
 	takes := max(time.Duration(ahead)*15*time.Microsecond, time.Second).Round(time.Second)
 	return []remedy{
@@ -183,7 +183,7 @@ func (x *examination) ownership(ctx context.Context) ([]remedy, error) {
 	return append(fixes,
 		sqlFix("grant create, temporary on database %s to pgque_owner", pgx.Identifier{x.database}.Sanitize()),
 		sqlFix("alter schema pgque owner to pgque_owner"),
-		x.commandFix("bootstrap --no-grant%s", x.dirFlag).inCase("as a superuser")), err
+		x.commandFix("bootstrap --no-grant").inCase("as a superuser")), err
 }
 
 // sqlText writes a string as SQL does.

@@ -300,6 +300,12 @@ func TestDoctorReleases(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
+	// A command with a comment has its flags before that.
+	writeVendored(t, p.dir, bytes.ReplaceAll(newer, []byte("'0.9.0'"), []byte("'0.9.1'")), "v0.9.1")
+	p.Exec(t, `create or replace function pgque.version() returns text language sql security definer set search_path = pgque, pg_catalog as $$ select 'mine' $$`)
+	p.mend("functions-differ", nil, 1)
+	p.wantHealthy()
+
 	// What cannot be compared is said, and no finding.
 	if err := os.Remove(filepath.Join(p.dir, "pgque.sql")); err != nil {
 		t.Fatal(err)

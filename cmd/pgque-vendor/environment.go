@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
 
@@ -25,6 +27,10 @@ type environment struct {
 	quiet bool
 	color string // auto, always or never
 	log   *slog.Logger
+
+	// Set before a command runs, for the commands of hints.
+	command *cobra.Command
+	typed   map[string]*pflag.Flag
 }
 
 func processEnvironment() *environment {
@@ -64,7 +70,7 @@ func (env *environment) warnf(format string, args ...any) {
 
 // hintf writes a hint to stderr, unless --quiet.
 func (env *environment) hintf(format string, args ...any) {
-	env.sayf("pgque-vendor: hint: "+format, args...)
+	env.sayf("pgque-vendor: hint: %s", env.again(fmt.Sprintf(format, args...)))
 }
 
 // colored reports whether output to w may carry colour.

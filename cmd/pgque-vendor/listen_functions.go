@@ -49,7 +49,7 @@ func (f *functionsLook) take(ctx context.Context, pool *pgxpool.Pool, log *slog.
 }
 
 // with gives findings and those of the last comparison, the worst first. Its
-// commands name the folder.
+// commands name the folder and the database.
 func (f *functionsLook) with(findings []events.Finding) []events.Finding {
 	if len(f.found) == 0 {
 		return findings
@@ -58,9 +58,7 @@ func (f *functionsLook) with(findings []events.Finding) []events.Finding {
 	for _, found := range f.found {
 		lines := strings.Split(found.Fix, "\n")
 		for i, line := range lines {
-			if strings.HasPrefix(line, "pgque-vendor ") {
-				lines[i] += dirFlag(f.dir)
-			}
+			lines[i] = f.env.again(line)
 		}
 		found.Fix = strings.Join(lines, "\n")
 		all = append(all, found)

@@ -37,7 +37,7 @@ func run(args []string, env *environment) int {
 	if brokenPipe(err) {
 		return 0 // the reader has seen enough, as in "list | head"
 	}
-	printError(env.stderr, err)
+	printError(env.stderr, env.withHints(err))
 	return exitCode(ctx, err)
 }
 
@@ -108,6 +108,7 @@ protection have none and must be typed.
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			env.takeTyped(cmd)
 			if err := flagsFromEnvironment(cmd, env.lookup); err != nil {
 				return err
 			}
