@@ -30,11 +30,12 @@ const goMarker = `## workspace
 // would spring it, the error is fault.Policy, with both ways out as hints.
 // marker says that the user has asked for that file: see WriteGoMarker.
 func Surroundings(dir string, marker bool) (notices []string, err error) {
-	if above, ok := aboveVendor(dir); ok {
-		notices, err = lookAbove(dir, above, marker)
+	for _, above := range aboveVendor(dir) {
+		found, err := lookAbove(dir, above, marker)
 		if err != nil {
 			return nil, err
 		}
+		notices = append(notices, found...)
 	}
 	for _, name := range append(Required(), SourceName) {
 		if rule := ignoredBy(dir, name); rule != "" {
@@ -45,15 +46,30 @@ func Surroundings(dir string, marker bool) (notices []string, err error) {
 	return notices, nil
 }
 
-// aboveVendor returns the directory that holds vendor/, when the folder is in
-// a folder of that name.
-func aboveVendor(dir string) (string, bool) {
+// aboveVendor returns the directories that hold a vendor/ in which the folder is,
+// however deep, or which the folder is; the nearest first. What lies outside of the
+// folder's repository has no part in it.
+func aboveVendor(dir string) (above []string) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", false
+		return nil
 	}
-	vendor := filepath.Dir(abs)
-	return filepath.Dir(vendor), strings.EqualFold(filepath.Base(vendor), "vendor")
+	for at, parent := abs, filepath.Dir(abs); parent != at; at, parent = parent, filepath.Dir(parent) {
+		if strings.EqualFold(filepath.Base(at), "vendor") {
+			above = append(above, parent)
+		}
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil && at != abs {
+			break
+		}
+	}
+	return above
+}
+
+// isVendor reports whether the folder is the vendor/ of above itself, where a
+// modules.txt would be a stranger among the vendored files.
+func isVendor(dir, above string) bool {
+	abs, err := filepath.Abs(dir)
+	return err == nil && filepath.Dir(abs) == above
 }
 
 func lookAbove(dir, above string, marker bool) (notices []string, err error) {
@@ -78,7 +94,7 @@ func lookAbove(dir, above string, marker bool) (notices []string, err error) {
 	case !has("go.mod"):
 	case modules == realModules:
 		note(`go.mod: "go mod vendor" deletes %s; afterwards: git checkout -- %s`, filepath.ToSlash(dir), shellWord(filepath.ToSlash(dir)))
-	case modules == workspaceModules || marker && modules == noModules:
+	case modules == workspaceModules || marker && modules == noModules && !isVendor(dir, above):
 	default:
 		return nil, goTrap(dir, above, modules)
 	}
@@ -92,8 +108,15 @@ func lookAbove(dir, above string, marker bool) (notices []string, err error) {
 }
 
 func goTrap(dir, above string, modules modulesKind) error {
+	name := filepath.Base(filepath.Clean(dir))
+	if isVendor(dir, above) {
+		name = "pgque"
+	}
 	err := fault.New(fault.Policy, "a folder named vendor beside %q makes go build fail with \"inconsistent vendoring\"", filepath.Join(above, "go.mod")).
-		Hint("use another folder: --dir third_party/%s", filepath.Base(filepath.Clean(dir)))
+		Hint("use another folder: --dir third_party/%s", name)
+	if isVendor(dir, above) {
+		return err
+	}
 	if modules == noModules {
 		return err.Hint(`or have vendor/modules.txt written, whose line "## workspace" tells go to leave the folder alone: --go-marker`)
 	}
@@ -150,16 +173,17 @@ func readAround(path string) ([]byte, error) {
 // there, and writes none where it would do harm or nothing: outside a folder
 // named vendor at a Go module's root, or beside a go.work.
 func WriteGoMarker(dir string) (written bool, err error) {
-	above, ok := aboveVendor(dir)
-	if !ok {
-		return false, nil
+	for _, above := range aboveVendor(dir) {
+		_, noModule := os.Stat(filepath.Join(above, "go.mod"))
+		_, noWork := os.Stat(filepath.Join(above, "go.work"))
+		if noModule == nil && noWork != nil && !isVendor(dir, above) {
+			return writeGoMarker(above)
+		}
 	}
-	if _, err := os.Stat(filepath.Join(above, "go.mod")); err != nil {
-		return false, nil
-	}
-	if _, err := os.Stat(filepath.Join(above, "go.work")); err == nil {
-		return false, nil
-	}
+	return false, nil
+}
+
+func writeGoMarker(above string) (written bool, err error) {
 	vendor := filepath.Join(above, "vendor")
 	path := filepath.Join(vendor, "modules.txt")
 	if err := os.MkdirAll(vendor, 0o755); err != nil {
@@ -198,10 +222,15 @@ func likelyCulprit(dir string) string {
 	if rule := ignoredBy(dir, SourceName); rule != "" {
 		return "a .gitignore kept it out of git (" + rule + ")"
 	}
-	above, ok := aboveVendor(dir)
-	if !ok {
-		return ""
+	for _, above := range aboveVendor(dir) {
+		if culprit := culpritIn(above); culprit != "" {
+			return culprit
+		}
 	}
+	return ""
+}
+
+func culpritIn(above string) string {
 	for _, tool := range []struct{ file, culprit string }{
 		{"go.work", `"go work vendor" deleted it`},
 		{"go.mod", `"go mod vendor" deleted it`},

@@ -38,7 +38,14 @@ func TestSurroundings(t *testing.T) {
 			notices: []string{`"go mod vendor" deletes `}},
 		{name: "go.mod, other folder", files: map[string]string{"go.mod": "module x\n"}, dir: "third_party/pgque"},
 		{name: "go.mod further up", files: map[string]string{"go.mod": "module x\n"}, dir: "sub/vendor/pgque"},
-		{name: "go.mod, vendor below vendor", files: map[string]string{"go.mod": "module x\n"}, dir: "vendor/a/pgque"},
+		{name: "go.mod, deeper below vendor", files: map[string]string{"go.mod": "module x\n"}, dir: "vendor/sql/pgque",
+			hints: []string{"use another folder: --dir third_party/pgque", "--go-marker"}},
+		{name: "go.mod, deeper below vendor, marker asked for", files: map[string]string{"go.mod": "module x\n"}, dir: "vendor/sql/pgque", marker: true},
+		{name: "go.mod, vendor itself", files: map[string]string{"go.mod": "module x\n"}, dir: "vendor", marker: true,
+			hints: []string{"use another folder: --dir third_party/pgque"}},
+		{name: "go.mod, another repository below vendor", files: map[string]string{"go.mod": "module x\n", "vendor/a/.git": "gitdir: x\n"}, dir: "vendor/a/third_party/pgque"},
+		{name: "go.mod, vendor inside of vendor", files: map[string]string{"go.mod": "module x\n"}, dir: "vendor/a/vendor/pgque",
+			hints: []string{"use another folder: --dir third_party/pgque", "--go-marker"}},
 		{name: "go.work", files: map[string]string{"go.mod": "module x\n", "go.work": "go 1.26.0\nuse .\n"},
 			notices: []string{`"go work vendor" deletes `}},
 		{name: "go.work and the marker", files: map[string]string{"go.mod": "module x\n", "go.work": "", "vendor/modules.txt": "## workspace\n"},
@@ -116,6 +123,14 @@ func TestWriteGoMarker(t *testing.T) {
 		case tt.want && !strings.HasPrefix(string(got), "## workspace\n"), !tt.want && string(got) != tt.files["vendor/modules.txt"]:
 			t.Errorf("%s: modules.txt is %q, %v", tt.name, got, err)
 		}
+	}
+	top := t.TempDir()
+	put(t, top, "go.mod", "module x\n")
+	if written, err := WriteGoMarker(filepath.Join(top, "vendor")); written || err != nil {
+		t.Errorf("into the vendored folder itself: %v, %v", written, err)
+	}
+	if written, err := WriteGoMarker(filepath.Join(top, "vendor", "sql", "pgque")); !written || err != nil {
+		t.Errorf("deeper: %v, %v", written, err)
 	}
 }
 
