@@ -12,9 +12,9 @@ import (
 )
 
 // Every command line in the documents is run: a script of testdata/documents pastes
-// its block. What is left out says in the document that it needs the network or
-// Docker. The rest of what README.pt-BR.md needs is that its blocks are README.md's,
-// see TestReadmesAreInStep, and the example has a module and a test of its own.
+// its block (see TestDocuments). What no test runs says in the document that it needs
+// the network or Docker. README.pt-BR.md is left out since its blocks are README.md's
+// (TestReadmesAreInStep), the example's README since its own module runs it.
 func TestEveryCommandIsRun(t *testing.T) {
 	t.Parallel()
 	pasted := pastedBlocks(t)
