@@ -90,6 +90,9 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 		if err := o.checkPinned(ctx, up, local.source); err != nil {
 			return err
 		}
+		if err := o.writeMarker(env); err != nil {
+			return err
+		}
 		return o.report(env, unchangedSummary(o.dir, local.source))
 	}
 	if o.dryRun {
@@ -161,11 +164,6 @@ func (o *updateOptions) prepare(ctx context.Context, up upstream, local *localSt
 // write takes the folder's lock, looks at the folder again, since another run
 // may have changed it, and writes the tag's files.
 func (o *updateOptions) write(ctx context.Context, env *environment, up upstream, tag gitobject.Tag) (_ *updateSummary, err error) {
-	if o.goMarker {
-		if err := o.writeMarker(env); err != nil {
-			return nil, err
-		}
-	}
 	staging, err := vendorfile.Begin(o.dir, o.command(tag.Name, ""))
 	if err != nil {
 		return nil, err
@@ -182,6 +180,9 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 	if err != nil {
 		return nil, err
 	}
+	if err := o.writeMarker(env); err != nil {
+		return nil, err
+	}
 	written, err := staging.Commit(new.files, new.source)
 	if err != nil {
 		return nil, err
@@ -193,7 +194,12 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 	return summary, nil
 }
 
+// writeMarker comes when nothing can be refused any more: a refused update changes
+// nothing.
 func (o *updateOptions) writeMarker(env *environment) error {
+	if !o.goMarker || o.dryRun {
+		return nil
+	}
 	written, err := vendorfile.WriteGoMarker(o.dir)
 	if err == nil && written {
 		env.sayf("wrote vendor/modules.txt: go commands now leave vendor/ alone; commit it as well: git add vendor/modules.txt")
@@ -214,6 +220,9 @@ func (o *updateOptions) command(tag, also string) string {
 	}
 	if o.acceptMovedTag || also == "accept-moved-tag" {
 		command += " --accept-moved-tag"
+	}
+	if o.goMarker {
+		command += " --go-marker"
 	}
 	return command + o.upstream.again() + dirFlag(o.dir)
 }
