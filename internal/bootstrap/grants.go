@@ -65,9 +65,8 @@ func (p *Plan) planGrant(s *state, g Grant, now grantState) {
 		p.warn("%q is a superuser, so nothing was granted: the application's own login needs a grant. Add --grant-admin ROLE with the login that the application connects with, or --no-grant", g.To)
 	case now.Usage && !noInherit && (p.Install || now.effective()):
 		// inherits it already; an install is about to make the calls
-	case now.Usage && now.Calls > 0 && len(now.Denied) > 0 && !p.Install:
-		p.missing(fmt.Sprintf("%s is granted to %q, but these calls are refused: %s", g.Role, g.To, strings.Join(now.Denied, ", ")),
-			"pgque-vendor bootstrap --reinstall")
+	case now.Usage && now.Calls > 0 && !now.effective() && !p.Install:
+		p.missing(fmt.Sprintf("%s is granted to %q and has no effect: %s", g.Role, g.To, whyNot(now)), giveRightsBack)
 	case now.Cycle && g.To != g.Role:
 		p.missing(fmt.Sprintf("%s is itself a member of %q, so it cannot be granted to it", g.Role, g.To),
 			fmt.Sprintf("REVOKE %s FROM %s;", to, group))
@@ -82,6 +81,10 @@ func (p *Plan) planGrant(s *state, g Grant, now grantState) {
 		p.missing(fmt.Sprintf("%q may not grant %s, and %q does not have it", s.User, g.Role, g.To), sql)
 	}
 }
+
+// giveRightsBack is for roles that have lost their own rights, as in a database that
+// was restored from a dump without privileges.
+const giveRightsBack = "pgque-vendor bootstrap --reinstall   # gives PgQue's roles the file's rights again"
 
 // willExist reports that the role is not there and this run creates it.
 func (p *Plan) willExist(s *state, role string) bool { return !s.exists(role) }

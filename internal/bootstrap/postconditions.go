@@ -17,8 +17,13 @@ func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[stri
 	if err != nil {
 		return nil, err
 	}
-	if misses := postconditions(s, r.Plan, f, functions, o); len(misses) > 0 {
-		return nil, fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
+	without := withoutEffect(s, o)
+	if misses := append(postconditions(s, r.Plan, f, functions), without...); len(misses) > 0 {
+		err := fault.New(fault.SQL, "the result is not what it must be, so it was rolled back:\n  - %s", strings.Join(misses, "\n  - "))
+		if len(without) > 0 && !r.Plan.Install {
+			err.Hint(giveRightsBack)
+		}
+		return nil, err
 	}
 	r.Grants = report(s, r.Plan).Grants
 	switch {
@@ -30,7 +35,7 @@ func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[stri
 	return s, nil
 }
 
-func postconditions(s *state, p *Plan, f File, functions map[string][]string, o Options) []string {
+func postconditions(s *state, p *Plan, f File, functions map[string][]string) []string {
 	var misses []string
 	miss := func(format string, args ...any) { misses = append(misses, fmt.Sprintf(format, args...)) }
 	if s.Schema == nil {
@@ -74,13 +79,18 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string, o 
 			miss("%q is a member of %q, so that a publisher can end consumers' batches", Writer, Reader)
 		}
 	}
+	return misses
+}
+
+// withoutEffect are the grants that were asked for by name and do nothing.
+func withoutEffect(s *state, o Options) (misses []string) {
 	for _, g := range o.Grants {
 		if g.Default {
 			continue
 		}
 		for _, now := range s.Grants {
 			if now.To == g.To && now.Role == g.Role && !now.effective() {
-				miss("%s was granted to %q and has no effect: %s", g.Role, g.To, whyNot(now))
+				misses = append(misses, fmt.Sprintf("%s was granted to %q and has no effect: %s", g.Role, g.To, whyNot(now)))
 			}
 		}
 	}

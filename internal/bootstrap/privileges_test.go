@@ -291,3 +291,41 @@ func TestMoveFromASuperuser(t *testing.T) {
 		worksAsApp(t, db, app)
 	})
 }
+
+// dumpedWithoutPrivileges makes a database what a dump without privileges (pg_dump
+// -x) restores: nothing of schema pgque was granted to anybody.
+func dumpedWithoutPrivileges(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	db.Exec(t, `set allow_system_table_mods = on;
+		update pg_namespace set nspacl = null where nspname = 'pgque';
+		update pg_proc set proacl = null where pronamespace = 'pgque'::regnamespace;
+		update pg_class set relacl = null where relnamespace = 'pgque'::regnamespace`)
+}
+
+// A grant of a role that has lost its rights is no grant. The role gets them back
+// by --reinstall, and whoever is refused is told so.
+func TestRoleWithoutItsRights(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		f := fileOf(v)
+		db := pgtest.Database(t)
+		app, later := db.Role(t), db.Role(t)
+		mustBootstrap(t, db.URL, f, Options{Grants: admin(app)})
+		dumpedWithoutPrivileges(t, db)
+		r := inspectAs(t, db.URL, f, Options{Grants: admin(app)})
+		if r.Action != Refused || len(r.Plan.Lines(f)) != 0 {
+			t.Errorf("--check: %q, plan %q", r.Action, r.Plan.Lines(f))
+		}
+		_, err := bootstrapAs(t, db.URL, f, Options{Grants: admin(app)})
+		wantRefusal(t, err, fault.Policy, "no USAGE on schema pgque", "pgque-vendor bootstrap --reinstall")
+		// Of a login that is no member yet it shows when the grant is made.
+		_, err = bootstrapAs(t, db.URL, f, Options{Grants: admin(later)})
+		wantRefusal(t, err, fault.SQL, "no USAGE on schema pgque", "pgque-vendor bootstrap --reinstall")
+
+		mustBootstrap(t, db.URL, f, Options{Reinstall: true, Grants: append(admin(app), Grant{Role: Writer, To: later})})
+		worksAsApp(t, db, app)
+		db.Exec(t, "revoke execute on function pgque.send(text, text, jsonb) from pgque_writer")
+		_, err = bootstrapAs(t, db.URL, f, Options{Grants: []Grant{{Role: Writer, To: later}}})
+		wantRefusal(t, err, fault.Policy, "pgque.send", "pgque-vendor bootstrap --reinstall")
+	})
+}
