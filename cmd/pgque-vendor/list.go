@@ -48,7 +48,8 @@ func newListCommand(env *environment) *cobra.Command {
 that are no version come last, by name. The vendored tag and the newest stable
 release are marked.
 
-With --check, exit 1 if there is a newer stable release than the vendored one.`,
+With --check, exit 1 if there is a newer stable release than the vendored one, or
+if the vendored tag is no version, so that nothing tells.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), env) },
 	}
@@ -208,11 +209,24 @@ func (o *listOptions) checkNewer(env *environment, tags []gitobject.Tag, src *ve
 	if !ok {
 		return fault.New(fault.Upstream, "%q has no tag that is a stable version", src.Repository)
 	}
-	if !gitobject.Newer(latest.Name, src.Tag) {
+	noVersion := gitobject.KindOf(src.Tag) == gitobject.Other
+	switch {
+	case noVersion && string(latest.Commit) == src.Commit:
+		env.sayf("%s is the newest stable release: %s", oneLine(src.Tag), latest.Name)
+		return nil
+	case noVersion:
+		env.sayf("%s", ageless(src.Tag, latest.Name))
+	case gitobject.Newer(latest.Name, src.Tag):
+		env.sayf("a newer stable release than %s is there: %s", src.Tag, latest.Name)
+	default:
 		env.sayf("%s is the newest stable release, or newer", src.Tag)
 		return nil
 	}
-	env.sayf("a newer stable release than %s is there: %s", src.Tag, latest.Name)
 	env.hintf("pgque-vendor update %s%s%s", shellQuote(latest.Name), o.upstream.again(), dirFlag(o.dir))
 	return errFinding
+}
+
+// ageless is what can be said of a tag that is no version.
+func ageless(tag, newest string) string {
+	return fmt.Sprintf("%s is no version, so nothing tells its age; the newest stable release is %s", tag, newest)
 }

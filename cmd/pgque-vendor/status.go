@@ -187,12 +187,26 @@ func (o *statusOptions) askUpstream(ctx context.Context, env *environment, src *
 	if err := o.comparePinned(ctx, up, src, doc); err != nil {
 		return err
 	}
-	if newest, ok := gitobject.NewestStable(tags); ok && gitobject.Newer(newest.Name, src.Tag) {
-		doc.Upstream.Newer = newest.Name
-		doc.Notes = append(doc.Notes, fmt.Sprintf("a newer stable release is there: %s; to take it: pgque-vendor update %s%s%s",
-			newest.Name, shellQuote(newest.Name), o.upstream.again(), dirFlag(o.dir)))
-	}
+	o.noteNewest(tags, src, doc)
 	return nil
+}
+
+func (o *statusOptions) noteNewest(tags []gitobject.Tag, src *vendorfile.Source, doc *statusDocument) {
+	newest, ok := gitobject.NewestStable(tags)
+	note := ""
+	switch {
+	case !ok:
+		return
+	case gitobject.KindOf(src.Tag) == gitobject.Other && string(newest.Commit) != src.Commit:
+		note = ageless(src.Tag, newest.Name)
+	case gitobject.Newer(newest.Name, src.Tag):
+		doc.Upstream.Newer = newest.Name
+		note = "a newer stable release is there: " + newest.Name
+	default:
+		return
+	}
+	doc.Notes = append(doc.Notes, fmt.Sprintf("%s; to take it: pgque-vendor update %s%s%s",
+		note, shellQuote(newest.Name), o.upstream.again(), dirFlag(o.dir)))
 }
 
 // comparePinned finds files that the pinned commit does not hold. When the tag moved,
