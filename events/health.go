@@ -139,7 +139,7 @@ func (h *health) add(f Finding) { h.found = append(h.found, f) }
 // rights looks at what the login can see, and what the role may do.
 func (h *health) rights(ctx context.Context) error {
 	var role *string
-	var super, installed, member, publish, consume, admin bool
+	var super, installed, member, inherits, publish, consume, admin bool
 	var tables []string
 	var version int
 	err := h.db.QueryRow(ctx, `
@@ -156,10 +156,12 @@ func (h *health) rights(ctx context.Context) error {
 		              where n.nspname = 'pgque' and c.relkind = 'r' and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select')),
 		       exists (select from pg_roles a where a.rolname = 'pgque_admin' and exists (
 		                select from pg_roles r where r.rolname = coalesce($1::text, current_user) and pg_has_role(r.oid, a.oid, 'member'))),
+		       exists (select from pg_roles a where a.rolname = 'pgque_admin' and exists (
+		                select from pg_roles r where r.rolname = coalesce($1::text, current_user) and pg_has_role(r.oid, a.oid, 'usage'))),
 		       coalesce((select may from may where proname = 'send'), false),
 		       coalesce((select may from may where proname = 'receive'), false),
 		       coalesce((select may from may where proname = 'ticker'), false)`, exec, textOrNull(h.Role)).
-		Scan(&role, &super, &h.standby, &version, &installed, &tables, &member, &publish, &consume, &admin)
+		Scan(&role, &super, &h.standby, &version, &installed, &tables, &member, &inherits, &publish, &consume, &admin)
 	switch {
 	case err != nil:
 		return err
@@ -174,6 +176,9 @@ func (h *health) rights(ctx context.Context) error {
 	}
 	switch {
 	case admin:
+	case inherits:
+		h.add(Finding{Code: CodeMissingGrant, Severity: Warning, Fix: "pgque-vendor bootstrap --no-grant --reinstall",
+			Text: fmt.Sprintf("role %q has pgque_admin, which has lost rights of its own, as in a dump that was restored without privileges", *role)})
 	case member:
 		fix := fmt.Sprintf("alter role %s inherit", quoteName(*role))
 		if version >= 160000 {

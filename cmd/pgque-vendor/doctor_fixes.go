@@ -76,6 +76,9 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 	case codeVendored:
 		return []remedy{x.commandFix("status")}, nil
 	}
+	if command, ok := strings.CutPrefix(f.Fix, "pgque-vendor "); ok {
+		return []remedy{x.commandFix("%s", command)}, nil
+	}
 	return []remedy{sqlFix("%s", f.Fix)}, nil
 }
 

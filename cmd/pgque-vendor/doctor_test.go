@@ -239,6 +239,13 @@ func TestDoctorSeesWhatItMay(t *testing.T) {
 	app := p.Role(t, "noinherit")
 	p.Exec(t, "grant pgque_admin to "+app)
 	p.mend("missing-grant", []string{"--role", app}, 0)
+
+	// Restored from a dump without privileges, where the role itself has no rights.
+	p.Exec(t, `set allow_system_table_mods = on; update pg_namespace set nspacl = null where nspname = 'pgque'`)
+	app = p.Role(t)
+	p.Exec(t, "grant pgque_admin to "+app)
+	p.mend("missing-grant", []string{"--role", app}, 0)
+
 	out, talk, code := runCommand(t, map[string]string{"DATABASE_URL": p.URL}, "doctor", "--role", "nobody_here")
 	if code != 2 || !strings.Contains(talk, `role "nobody_here" does not exist`) {
 		t.Errorf("unknown role: exit %d: %s%s", code, out, talk)
