@@ -16,6 +16,7 @@ import (
 // Codes of findings that the library has none of: it knows no vendored file.
 const (
 	codeFunctions = "functions-differ" // the database has not the vendored SQL
+	codeRights    = "open-rights"      // more may be done than the vendored SQL allows
 	codeVendored  = "vendored-files"   // the vendored SQL cannot be read
 )
 
@@ -51,6 +52,9 @@ func compareFunctions(ctx context.Context, env *environment, conn *pgx.Conn, dir
 		f.Fix = "pgque-vendor bootstrap --no-grant"
 	case len(plan.Drift) > 0:
 		f.Text = fmt.Sprintf("%d functions are not those of the vendored %s: %s", len(plan.Drift), file.Tag, someOf(plan.Drift, 5))
+		f.Fix = "pgque-vendor bootstrap --no-grant --reinstall"
+	case len(plan.Exposed) > 0:
+		f.Code, f.Text = codeRights, strings.Join(plan.Exposed, "; ")+": the vendored SQL does not allow it"
 		f.Fix = "pgque-vendor bootstrap --no-grant --reinstall"
 	default:
 		return file.Tag, nil, nil

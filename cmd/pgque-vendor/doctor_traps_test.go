@@ -135,6 +135,15 @@ func TestDoctorTraps(t *testing.T) {
 			p.mend("functions-differ", nil, 0)
 			p.wantHealthy()
 		}},
+		{"functions open to all", func(t *testing.T, p *patient) {
+			p.Exec(t, `grant execute on all functions in schema pgque to public`)
+			r := p.doctor()
+			if f := r.finding("open-rights"); r.summary() != "warning open-rights" || !strings.Contains(f.Text, "PUBLIC may execute pgque.") {
+				t.Fatalf("%+v", r)
+			}
+			p.mend("open-rights", nil, 0)
+			p.wantHealthy()
+		}},
 		{"two tickers", twoTickers},
 		{"pg_cron beside us", cronBesideUs},
 	}

@@ -27,6 +27,7 @@ type Plan struct {
 	Provide  []string // what the Provisioner is going to do, in words
 	Drift    []string // functions that differ from the file
 	Extra    []string // functions of schema pgque that the file does not have
+	Exposed  []string // who has rights that the file takes away, where it is not run
 	Warnings []string
 	Refusal  *fault.Error // why nothing may be done, or nil
 
@@ -95,6 +96,12 @@ func makePlan(s *state, f File, functions map[string][]string, o Options) *Plan 
 	}
 	if len(p.Extra) > 0 {
 		p.warn("schema pgque has functions that the file does not have: %s", strings.Join(p.Extra, ", "))
+	}
+	if !p.Install {
+		p.Exposed = exposed(s, f, functions)
+		for _, text := range p.Exposed {
+			p.warn("%s, which the file does not allow; run bootstrap with --reinstall to take it back", text)
+		}
 	}
 	p.planGrants(s, o.Grants)
 	p.planHooks(s, functions)

@@ -57,7 +57,6 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string) []
 		if s.Schema.Owner != p.Owner {
 			miss("schema pgque is owned by %q, not %q", s.Schema.Owner, p.Owner)
 		}
-		var public []string
 		for _, fn := range s.Functions {
 			if len(functions[fn.Name]) == 0 {
 				continue // not the file's
@@ -65,21 +64,37 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string) []
 			if fn.Owner != s.Schema.Owner {
 				miss("%s is owned by %q, not %q", fn, fn.Owner, s.Schema.Owner)
 			}
-			if fn.Public {
-				public = append(public, fn.String())
-			}
 		}
 		for _, x := range s.Strays {
 			miss("pgque.%s is owned by %q, not %q", x.Name, x.Owner, s.Schema.Owner)
 		}
-		if len(public) > 0 && !known.open {
-			miss("PUBLIC may execute %s", strings.Join(public, ", "))
-		}
-		if s.isMember(Reader, Writer) && !known.open {
-			miss("%q is a member of %q, so that a publisher can end consumers' batches", Writer, Reader)
-		}
+		misses = append(misses, exposed(s, f, functions)...)
 	}
 	return misses
+}
+
+// exposed says who has rights that the file takes away. The first release gives them
+// itself.
+func exposed(s *state, f File, functions map[string][]string) (texts []string) {
+	if known, _ := releaseByFile(f.SHA256); known.open {
+		return nil
+	}
+	var public []string
+	for _, fn := range s.Functions {
+		if fn.Public && len(functions[fn.Name]) > 0 {
+			public = append(public, fn.String())
+		}
+	}
+	switch {
+	case len(public) > 3:
+		texts = append(texts, fmt.Sprintf("PUBLIC may execute %s and %d more functions", strings.Join(public[:3], ", "), len(public)-3))
+	case len(public) > 0:
+		texts = append(texts, "PUBLIC may execute "+strings.Join(public, ", "))
+	}
+	if s.isMember(Reader, Writer) {
+		texts = append(texts, fmt.Sprintf("%q is a member of %q, so that a publisher can end consumers' batches", Writer, Reader))
+	}
+	return texts
 }
 
 // withoutEffect are the grants that were asked for by name and do nothing.

@@ -329,3 +329,42 @@ func TestRoleWithoutItsRights(t *testing.T) {
 		wantRefusal(t, err, fault.Policy, "pgque.send", "pgque-vendor bootstrap --reinstall")
 	})
 }
+
+// Rights that the file takes away and somebody has given again are seen by a run
+// that has nothing to do, and end with --reinstall. The first release gives them
+// itself.
+func TestRightsThatTheFileTakesAway(t *testing.T) {
+	t.Parallel()
+	pg := newCluster(t)
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		f := fileOf(v)
+		db := pg.Database(t)
+		defer forget(t, db)
+		mustBootstrap(t, db.URL, f, Options{})
+		for _, c := range []struct{ sql, want string }{
+			{"grant execute on all functions in schema pgque to public", "PUBLIC may execute"},
+			{"grant pgque_reader to pgque_writer", `"pgque_writer" is a member of "pgque_reader"`},
+		} {
+			db.Exec(t, c.sql)
+			r := mustBootstrap(t, db.URL, f, Options{})
+			if len(r.Plan.Exposed) != 1 || !strings.Contains(r.Plan.Exposed[0], c.want) || !strings.Contains(strings.Join(r.Plan.Warnings, "\n"), c.want) {
+				t.Errorf("%s: %q, warnings %q", c.sql, r.Plan.Exposed, r.Plan.Warnings)
+			}
+			if r := mustBootstrap(t, db.URL, f, Options{Reinstall: true}); len(r.Plan.Exposed) != 0 {
+				t.Errorf("%s: a reinstall warns: %q", c.sql, r.Plan.Exposed)
+			}
+			if r := mustBootstrap(t, db.URL, f, Options{}); len(r.Plan.Exposed) != 0 || len(r.Plan.Warnings) != 0 {
+				t.Errorf("%s: after a reinstall: %q", c.sql, r.Plan.Warnings)
+			}
+		}
+	})
+	t.Run("v0.1.0", func(t *testing.T) {
+		v1 := pgtest.Real(t, "v0.1.0")
+		db := pg.Database(t)
+		defer forget(t, db)
+		db.Install(t, v1)
+		if r := mustBootstrap(t, db.URL, fileOf(v1), Options{Owner: "CURRENT_USER"}); len(r.Plan.Exposed) != 0 {
+			t.Errorf("%q", r.Plan.Exposed)
+		}
+	})
+}
