@@ -180,6 +180,9 @@ func (o *updateOptions) write(ctx context.Context, env *environment, up upstream
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // a signal while it was compared
+		return nil, context.Cause(ctx)
+	}
 	if err := o.writeMarker(env); err != nil {
 		return nil, err
 	}

@@ -65,6 +65,12 @@ func Compare(a, b []Object) []Change {
 	return changes
 }
 
+// objectKey tells the objects of a text apart.
+type objectKey struct {
+	kind     Kind
+	identity string
+}
+
 func byKey(objects []Object) map[objectKey]*Object {
 	m := make(map[objectKey]*Object, len(objects))
 	for i := range objects {
@@ -76,15 +82,11 @@ func byKey(objects []Object) map[objectKey]*Object {
 // pairOverloads joins a function that went and one that came, where both are
 // the only ones of their name.
 func pairOverloads(removed, added []Change) []Change {
-	type name struct {
-		kind Kind
-		name string
-	}
-	group := func(changes []Change) map[name][]Change {
-		m := map[name][]Change{}
+	group := func(changes []Change) map[objectName][]Change {
+		m := map[objectName][]Change{}
 		for _, c := range changes {
 			o := c.Object()
-			m[name{o.Kind, o.Name}] = append(m[name{o.Kind, o.Name}], c)
+			m[objectName{o.Kind, o.Name}] = append(m[objectName{o.Kind, o.Name}], c)
 		}
 		return m
 	}

@@ -1,7 +1,6 @@
 package sqltext
 
 import (
-	"maps"
 	"strings"
 )
 
@@ -84,11 +83,11 @@ func (s objectSet) alter(p *parser) {
 	p.i++
 	p.accept("if", "exists")
 	p.accept("only")
-	name, ok := p.identity(kind)
+	name, args, ok := p.identity(kind)
 	if !ok {
 		return
 	}
-	if o := s[objectKey{kind, name}]; o != nil {
+	if o := s[objectName{kind, name}][args]; o != nil {
 		alteration := "alter " + p.text(p.tokens[from:])
 		if kind == Function || kind == Procedure {
 			o.Options = append(o.Options, alteration)
@@ -114,23 +113,17 @@ func (s objectSet) drop(p *parser) {
 		if !ok {
 			return
 		}
-		overloads := ""
-		switch {
-		case p.isMark('('):
-			name += "(" + inputTypes(p.arguments()) + ")"
-		case kind == Function, kind == Procedure, word == "routine":
-			overloads = name + "("
-		}
 		kinds := []Kind{kind}
 		if word == "routine" {
 			kinds = []Kind{Function, Procedure}
 		}
+		one := p.isMark('(')
+		args := inputTypes(p.arguments())
 		for _, k := range kinds {
-			delete(s, objectKey{k, name})
-			if overloads != "" {
-				maps.DeleteFunc(s, func(key objectKey, _ *Object) bool {
-					return key.kind == k && strings.HasPrefix(key.identity, overloads)
-				})
+			if one {
+				delete(s[objectName{k, name}], args)
+			} else { // all overloads of a function; of others there is only one
+				delete(s, objectName{k, name})
 			}
 		}
 		if !p.acceptMark(',') {
@@ -139,26 +132,23 @@ func (s objectSet) drop(p *parser) {
 	}
 }
 
-// identity reads a name as Object.Identity has it; for a function the argument
-// list, if there is one, gives the types.
-func (p *parser) identity(kind Kind) (string, bool) {
+// identity reads a name, and for a function the types in its argument list, if
+// there is one.
+func (p *parser) identity(kind Kind) (name, args string, ok bool) {
 	if kind != Function && kind != Procedure {
-		return p.objectName(kind)
+		name, ok = p.objectName(kind)
+		return name, "", ok
 	}
-	name, ok := p.name()
-	if !ok {
-		return "", false
-	}
-	var args string
-	if p.isMark('(') {
-		args = inputTypes(p.arguments())
-	}
-	return name + "(" + args + ")", true
+	name, ok = p.name()
+	return name, inputTypes(p.arguments()), ok
 }
 
-// maxPairs is the most pairs that one statement is taken apart into: a hostile
-// text could make millions from a few lines.
-const maxPairs = 10_000
+// The most pairs that one statement is taken apart into, and the most bytes that
+// all of them may have: a hostile text could make millions from a few lines.
+const (
+	maxPairs     = 10_000
+	maxPairBytes = 1 << 20
+)
 
 // privileges returns the lines of a grant or revoke, one for each pair of an
 // object and a grantee.
@@ -187,18 +177,30 @@ func privileges(p *parser) []string {
 		return nil
 	}
 	tokens, option := cutOption(p.sql, p.rest())
-	grantees := splitCommas(p.sql, tokens)
-	if len(objects)*len(grantees) > maxPairs {
-		objects, grantees = []string{strings.Join(objects, ",")}, [][]token{tokens}
+	var grantees []string
+	for _, grantee := range splitCommas(p.sql, tokens) {
+		grantees = append(grantees, p.text(grantee))
+	}
+	with := p.text(option)
+	if tooManyPairs(objects, grantees, len(what)+len(with)) {
+		objects, grantees = []string{strings.Join(objects, ",")}, []string{p.text(tokens)}
 	}
 	var lines []string
 	for _, object := range objects {
 		for _, grantee := range grantees {
-			line := what + object + " " + to + " " + p.text(grantee) + " " + p.text(option)
+			line := what + object + " " + to + " " + grantee + " " + with
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
 	return lines
+}
+
+// tooManyPairs reports whether the lines of all pairs, each with so many bytes more,
+// would be out of proportion to the statement.
+func tooManyPairs(objects, grantees []string, more int) bool {
+	pairs := len(objects) * len(grantees)
+	bytes := len(strings.Join(objects, ""))*len(grantees) + len(strings.Join(grantees, ""))*len(objects) + more*pairs
+	return pairs > maxPairs || pairs > 1 && bytes > maxPairBytes
 }
 
 // grantedObjects reads "[function] a(int), b()", up to the word before the

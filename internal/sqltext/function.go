@@ -96,13 +96,15 @@ func (o *Object) clause(p *parser) {
 // body reads what follows "as". Strings that follow each other on lines of
 // their own are one string, as everywhere in SQL.
 func (o *Object) body(p *parser) {
+	var b strings.Builder
+	defer func() { o.Body = b.String() }()
 	for p.i < len(p.tokens) {
 		switch t := p.tokens[p.i]; t.kind {
 		case dollar:
 			from, to := insideDollars(p.sql[t.start:t.end])
-			o.Body += string(p.sql[t.start+from : t.start+to])
+			b.Write(p.sql[t.start+from : t.start+to])
 		case literal:
-			o.Body += stringValue(p.sql[t.start:t.end])
+			b.WriteString(stringValue(p.sql[t.start:t.end]))
 		default:
 			return
 		}

@@ -30,7 +30,7 @@ func (p *parser) typeName() string {
 		return ""
 	}
 	name = strings.TrimPrefix(name, "pg_catalog.")
-	for p.acceptOneOf("precision", "varying", "character", "char") {
+	for i := 0; i < 2 && p.acceptOneOf("precision", "varying", "character", "char"); i++ { // "national character varying" has two
 		name += " " + lower(p.sql[p.tokens[p.i-1].start:p.tokens[p.i-1].end])
 	}
 	modifier := p.text(p.brackets())

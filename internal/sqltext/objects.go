@@ -83,13 +83,14 @@ func Objects(sql []byte) []Object {
 	return live.sorted(sql)
 }
 
-// objectSet is the objects by kind and identity. Line holds an offset until
-// the set is sorted.
-type objectSet map[objectKey]*Object
+// objectSet is the objects by kind and name, and then by the argument types: a drop
+// can name all overloads of a function at once. Line holds an offset until the set
+// is sorted.
+type objectSet map[objectName]map[string]*Object
 
-type objectKey struct {
-	kind     Kind
-	identity string
+type objectName struct {
+	kind Kind
+	name string
 }
 
 // apply follows one statement. The offset is that of sql in the whole text.
@@ -132,22 +133,29 @@ func (s objectSet) applyBlock(sql []byte, offset int) {
 }
 
 func (s objectSet) keepFirst(o Object) {
-	key := objectKey{o.Kind, o.Identity()}
-	if _, exists := s[key]; !exists {
-		s[key] = &o
+	if s[objectName{o.Kind, o.Name}][o.Args] == nil {
+		s.keepLast(o)
 	}
 }
 
-func (s objectSet) keepLast(o Object) { s[objectKey{o.Kind, o.Identity()}] = &o }
+func (s objectSet) keepLast(o Object) {
+	key := objectName{o.Kind, o.Name}
+	if s[key] == nil {
+		s[key] = map[string]*Object{}
+	}
+	s[key][o.Args] = &o
+}
 
 func (s objectSet) sorted(sql []byte) []Object {
 	objects := make([]Object, 0, len(s))
-	for _, o := range s {
-		if o.alterations != nil {
-			o.Definition = strings.TrimPrefix(o.Definition+"; "+strings.Join(o.alterations, "; "), "; ")
-			o.alterations = nil
+	for _, overloads := range s {
+		for _, o := range overloads {
+			if o.alterations != nil {
+				o.Definition = strings.TrimPrefix(o.Definition+"; "+strings.Join(o.alterations, "; "), "; ")
+				o.alterations = nil
+			}
+			objects = append(objects, *o)
 		}
-		objects = append(objects, *o)
 	}
 	slices.SortFunc(objects, func(a, b Object) int { return cmp.Compare(a.Line, b.Line) })
 	line, counted := 1, 0
