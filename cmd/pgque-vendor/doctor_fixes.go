@@ -65,9 +65,8 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 	case codeFunctions:
 		var fixes []remedy
 		for hint := range strings.Lines(f.Fix) {
-			hint = strings.TrimSpace(hint)
-			if command, ok := strings.CutPrefix(hint, "pgque-vendor "); ok {
-				fixes = append(fixes, x.commandFix("%s", command))
+			if hint = strings.TrimSpace(hint); strings.HasPrefix(hint, "pgque-vendor ") {
+				fixes = append(fixes, remedy{Kind: "command", Text: x.again(hint)})
 			} else {
 				fixes = append(fixes, adviceFix(hint))
 			}
