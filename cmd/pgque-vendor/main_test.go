@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stega/pgque-vendor/internal/ghtest"
@@ -83,6 +85,7 @@ func scriptParams(clone, dir string) testscript.Params {
 			"github":   cmdGitHub,
 			"fault":    cmdFault,
 			"requests": cmdRequests,
+			"until":    cmdUntil,
 			"code":     cmdCode,
 			"crlf":     cmdCRLF,
 			"database": cmdDatabase,
@@ -144,6 +147,23 @@ func cmdFault(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		server.Inject(f)
 	}
+}
+
+// cmdUntil: "until FILE REGEXP" waits until a file that a process in the background
+// writes holds a match.
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: until FILE REGEXP")
+	}
+	want, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	var text []byte
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if text, err = os.ReadFile(ts.MkAbs(args[0])); err == nil && want.Match(text) {
+			return
+		}
+	}
+	ts.Fatalf("%s has no %q: %s%v", args[0], args[1], text, err)
 }
 
 // cmdRequests: "requests N" fails unless N requests came since the last time.
