@@ -62,6 +62,13 @@ func dirFlag(dir string) string {
 // outside it keeps only its last part; no patch reaches it from here.
 func patchDir(dir string) string {
 	dir = filepath.Clean(dir)
+	if filepath.IsAbs(dir) {
+		if here, err := os.Getwd(); err == nil {
+			if inside, err := filepath.Rel(here, dir); err == nil {
+				dir = inside
+			}
+		}
+	}
 	if !filepath.IsLocal(dir) {
 		return filepath.Base(dir)
 	}

@@ -50,7 +50,7 @@ func writePatch(w io.Writer, a, b File, d *comparison, s Stat, o Options) error 
 // there are no more unchanged lines than the context of both.
 func hunkLength(edits []edit, context int) int {
 	n := 1
-	for n < len(edits) && edits[n].a0-edits[n-1].a1 <= 2*context {
+	for n < len(edits) && (edits[n].a0-edits[n-1].a1+1)/2 <= context { // twice the context might be no number any more
 		n++
 	}
 	return n
