@@ -135,10 +135,6 @@ func (r *running) signal(s os.Signal) {
 	}
 }
 
-// patience is how long tests wait for what must come about: more than a busy
-// machine needs.
-const patience = 3 * time.Minute
-
 // code waits for the end.
 func (r *running) code() int {
 	r.b.Helper()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -34,8 +35,11 @@ var errFinding = errors.New("a check found something")
 type errInterrupted struct{ signal os.Signal }
 
 func (e errInterrupted) Error() string {
-	if e.signal == os.Interrupt {
+	switch e.signal {
+	case os.Interrupt:
 		return "interrupted by SIGINT"
+	case syscall.SIGHUP:
+		return "interrupted by SIGHUP"
 	}
 	return "interrupted by SIGTERM"
 }

@@ -20,6 +20,10 @@ import (
 	"github.com/stega/pgque-vendor/internal/vendorfile"
 )
 
+// patience is how long tests wait for what must come about: more than a busy
+// machine needs.
+const patience = 3 * time.Minute
+
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"pgque-vendor": main})
 }
