@@ -95,7 +95,48 @@ func checkOutput(flag, path, dir string) error {
 	if folder, err := os.Stat(filepath.Dir(path)); err != nil || !folder.IsDir() {
 		return fault.New(fault.Usage, "write %q: there is no folder %q", path, filepath.Dir(path))
 	}
+	if err := tryOutput(path); err != nil {
+		return fault.New(fault.Usage, "write %q: %s", path, err)
+	}
 	return nil
+}
+
+// tryOutput opens the file as a write would, and leaves it as it was. What is no
+// file, such as a pipe, is not touched: its reader would notice.
+func tryOutput(path string) error {
+	flags := os.O_WRONLY
+	info, err := os.Stat(path)
+	_, absent := os.Lstat(path)
+	switch {
+	case errors.Is(absent, fs.ErrNotExist):
+		flags |= os.O_CREATE | os.O_EXCL
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // a link to a file that is still to be made
+	case err != nil:
+		return cause(err)
+	case info.IsDir():
+		return errors.New("it is a directory")
+	case !info.Mode().IsRegular():
+		return nil
+	}
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return cause(err)
+	}
+	f.Close()
+	if flags&os.O_CREATE != 0 {
+		return cause(os.Remove(path))
+	}
+	return nil
+}
+
+// cause is an error without the path that the text around it names already.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }
 
 // sqlPathOr is where the SQL file lies upstream: --sql-path, else where the

@@ -292,13 +292,18 @@ func (o *updateOptions) checkPinned(ctx context.Context, up upstream, src *vendo
 }
 
 func (o *updateOptions) report(env *environment, s *updateSummary) error {
+	var unwritten error
 	if o.prBody != "" && !o.dryRun {
 		if err := os.WriteFile(o.prBody, []byte(s.markdown()), 0o644); err != nil {
-			return fault.New(fault.Usage, "write %q: %s", o.prBody, err)
+			unwritten = fault.New(fault.Usage, "the update is done, but its summary could not be written to %q: %s", o.prBody, cause(err))
 		}
 	}
+	show := s.print
 	if o.json {
-		return writeJSON(env.stdout, s)
+		show = func(env *environment) error { return writeJSON(env.stdout, s) }
 	}
-	return s.print(env)
+	if err := show(env); err != nil {
+		return err
+	}
+	return unwritten
 }
