@@ -21,31 +21,6 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// CheckName reports why name can't be a file in the vendored folder: it must
-// be a path of one part, and none of the names that the program itself uses
-// there. The failure is fault.Usage.
-func CheckName(name string) error {
-	reason := badPath(name)
-	switch {
-	case reason != "":
-	case strings.Contains(name, "/"):
-		reason = "it is in a folder of its own"
-	case isOurs(name):
-		reason = "the program itself uses it"
-	}
-	if reason != "" {
-		return fault.New(fault.Usage, "%q can't be a file's name: %s", clip(name), reason)
-	}
-	return nil
-}
-
-// isOurs reports whether the program writes name beside the vendored files.
-func isOurs(name string) bool {
-	folded := foldCase(name)
-	return folded == foldCase(SourceName) || folded == attributesName ||
-		folded == ".gitignore" || strings.HasPrefix(folded, stagingName)
-}
-
 func badPath(path string) string {
 	switch {
 	case path == "":

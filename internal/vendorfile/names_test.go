@@ -28,14 +28,6 @@ func TestCheckPath(t *testing.T) {
 		if CheckPath(bad) == nil {
 			t.Errorf("CheckPath(%q) accepts it", bad)
 		}
-		if CheckName(bad) == nil {
-			t.Errorf("CheckName(%q) accepts it", bad)
-		}
-	}
-	for _, bad := range []string{"a/b", "SOURCE.json", "source.JSON", ".gitattributes", ".GitAttributes", ".gitignore", ".pgque-vendor", ".PGQUE-vendor.x"} {
-		if CheckName(bad) == nil {
-			t.Errorf("CheckName(%q) accepts it", bad)
-		}
 	}
 }
 
@@ -44,9 +36,6 @@ func FuzzCheckPath(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
-		if CheckName(path) == nil && (CheckPath(path) != nil || strings.Contains(path, "/")) {
-			t.Fatalf("a name that is no path: %q", path)
-		}
 		if CheckPath(path) != nil {
 			return
 		}

@@ -2,6 +2,7 @@ package vendorfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -123,9 +124,10 @@ func checkSchema(data []byte) error {
 		}
 		found = true
 		version, at, err := s.integer(key)
-		if err == nil && version > schemaVersion {
-			err = s.errorf(at, "schema %d is newer than this pgque-vendor, which reads schema %d: %w", version, schemaVersion, ErrNewerSchema).
-				Hint("upgrade pgque-vendor to a version that reads schema %d", version)
+		if err == nil && version > schemaVersion || errors.Is(err, errTooLarge) {
+			digits := clip(string(data[at:s.decoder.InputOffset()]))
+			err = s.errorf(at, "schema %s is newer than this pgque-vendor, which reads schema %d: %w", digits, schemaVersion, ErrNewerSchema).
+				Hint("upgrade pgque-vendor to a version that reads schema %s", digits)
 		}
 		return err
 	})
@@ -175,13 +177,8 @@ var fileKeys = []string{"path", "size", "sha256", "git_blob"}
 
 // file reads one member of "files".
 func (p *parser) file(name string, at int) error {
-	if err := CheckName(name); err != nil {
-		return p.errorf(at, "%s", err)
-	}
-	for other := range p.source.Files {
-		if foldCase(other) == foldCase(name) {
-			return p.errorf(at, "the names %q and %q differ only in case", other, name)
-		}
+	if !slices.Contains(Required(), name) {
+		return p.unknown(name, at, ` in "files"`, Required())
 	}
 	var f File
 	seen := map[string]bool{}

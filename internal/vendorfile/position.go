@@ -104,6 +104,9 @@ func (s *scanner) text(key string) (string, int, error) {
 	return v, at, nil
 }
 
+// errTooLarge is wrapped by integer's error for a number of more than 63 bits.
+var errTooLarge = errors.New("too large")
+
 // integer reads a value that must be a whole number from 1 on, written in
 // digits.
 func (s *scanner) integer(key string) (int64, int, error) {
@@ -120,7 +123,7 @@ func (s *scanner) integer(key string) (int64, int, error) {
 	}
 	n, err := number.Int64()
 	if err != nil {
-		return 0, at, s.errorf(at, "%q is too large: %s", key, clip(string(number)))
+		return 0, at, s.errorf(at, "%q is %w: %s", key, errTooLarge, clip(string(number)))
 	}
 	return n, at, nil
 }

@@ -146,6 +146,7 @@ func TestEveryFormatFitsTheSchema(t *testing.T) {
 		{`"path": "NOTICE"`, `"path": "../NOTICE"`},
 		{`"path": "NOTICE"`, `"path": "a\\NOTICE"`},
 		{`"NOTICE": {`, `"NOTES": {`},
+		{`"NOTICE": {`, strings.Replace(good[strings.Index(good, `"LICENSE": {`):strings.Index(good, `"NOTICE": {`)], "LICENSE", "EXTRA.md", 1) + `"NOTICE": {`},
 		{`"NikolayS/PgQue"`, `"PgQue"`},
 	} {
 		bad := strings.Replace(good, change[0], change[1], 1)
@@ -210,7 +211,7 @@ func TestParseRefuses(t *testing.T) {
 		{"schema negative", `"schema": 1`, `"schema": -1`, `2:13: "schema" must be a whole number from 1 on, it is -1`},
 		{"schema 0", `"schema": 1`, `"schema": 0`, `2:13: "schema" must be a whole number from 1 on, it is 0`},
 		{"schema null", `"schema": 1`, `"schema": null`, `2:13: "schema" must be a number, it is null`},
-		{"schema huge", `"schema": 1`, `"schema": 99999999999999999999`, `2:13: "schema" is too large: 99999999999999999999`},
+		{"newer than any number", `"schema": 1`, `"schema": 99999999999999999999`, `2:13: schema 99999999999999999999 is newer than this pgque-vendor, which reads schema 1: written by a newer pgque-vendor`},
 		{"schema in another case", `"schema": 1`, `"Schema": 1`, `1:1: key "schema" is missing; this pgque-vendor reads schema 1`},
 
 		// keys
@@ -261,14 +262,16 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown in a file", `"size": 1018`, `"mode": 1`, `16:7: unknown key "mode" in file "NOTICE"`},
 		{"case variant in a file", `"size": 1018`, `"Size": 1018`, `16:7: unknown key "Size" in file "NOTICE"; it is written "size"`},
 		{"no files", ``, `{"schema":1,"repository":"a/b","tag":"v1","commit":"` + commit + `","sql_version":"","files":{}}`, `1:120: "files" is empty`},
-		{"a required file", `"NOTICE": {`, `"NOTES": {`, `7:12: "files" has no "NOTICE"; LICENSE, NOTICE and pgque.sql are all required`},
-		{"names in two cases", `"NOTICE": {`, `"license": {`, `14:5: the names "LICENSE" and "license" differ only in case`},
+		{"a required file", ``, `{"schema":1,"repository":"a/b","tag":"v1","commit":"` + commit + `","sql_version":"","files":{"LICENSE":{"path":"LICENSE","size":1,"sha256":"` + license + `","git_blob":"` + commit + `"}}}`,
+			`1:120: "files" has no "NOTICE"; LICENSE, NOTICE and pgque.sql are all required`},
+		{"a file that nobody vendors", `"NOTICE": {`, `"EXTRA.md": {`, `14:5: unknown key "EXTRA.md" in "files"`},
+		{"names in two cases", `"NOTICE": {`, `"license": {`, `14:5: unknown key "license" in "files"; it is written "LICENSE"`},
 		{"paths in two cases", `"path": "NOTICE"`, `"path": "license"`, `7:12: the paths "LICENSE" and "license" differ only in case`},
 		{"one path twice", `"path": "NOTICE"`, `"path": "LICENSE"`, `7:12: two files have the same path "LICENSE"`},
-		{"a name of our own", `"NOTICE": {`, `"source.JSON": {`, `14:5: "source.JSON" can't be a file's name: the program itself uses it`},
-		{"the staging folder", `"NOTICE": {`, `".pgque-vendor": {`, `14:5: ".pgque-vendor" can't be a file's name: the program itself uses it`},
-		{"a name up", `"NOTICE": {`, `"../NOTICE": {`, `14:5: "../NOTICE" can't be a file's name: it holds ".."`},
-		{"a name in a folder", `"NOTICE": {`, `"x/NOTICE": {`, `14:5: "x/NOTICE" can't be a file's name: it is in a folder of its own`},
+		{"a name of our own", `"NOTICE": {`, `"source.JSON": {`, `14:5: unknown key "source.JSON" in "files"`},
+		{"the staging folder", `"NOTICE": {`, `".pgque-vendor": {`, `14:5: unknown key ".pgque-vendor" in "files"`},
+		{"a name up", `"NOTICE": {`, `"../NOTICE": {`, `14:5: unknown key "../NOTICE" in "files"`},
+		{"a name in a folder", `"NOTICE": {`, `"x/NOTICE": {`, `14:5: unknown key "x/NOTICE" in "files"`},
 
 		// B039: conflict markers
 		{"conflict", `  "tag": "v0.2.0",`, "<<<<<<< HEAD\n  \"tag\": \"v0.2.0\",\n=======\n  \"tag\": \"v0.3.0\",\n>>>>>>> other", `4:1: merge conflict in SOURCE.json (<<<<<<<); pick a side, or vendor again`},
