@@ -97,16 +97,17 @@ const opened = `(select e.* from pgque.get_batch_events(nullif(pg_catalog.curren
 
 // firstSQL reads the batch that openSQL opened. To sum sizes up, as wholeSQL does,
 // takes a third of the time that the rows themselves take. So each text has an equal
-// share of wholeBytes, and one that is larger is left out, with a mark: then the
-// batch is read again by wholeSQL.
+// share of wholeBytes, and the texts of a row with a larger one are left out, with a
+// mark: then the batch is read again by wholeSQL.
 var firstSQL = func() string {
-	list, leftOut := columns, []string{}
-	for _, text := range texts {
-		list = strings.Replace(list, text, "case when octet_length("+text+") <= "+share+" then "+text+" end", 1)
-		leftOut = append(leftOut, "octet_length("+text+") > "+share)
+	list, sizes := columns, make([]string, len(texts))
+	for i, text := range texts {
+		list = strings.Replace(list, text, "case when not large then "+text+" end", 1)
+		sizes[i] = "octet_length(" + text + ")"
 	}
-	return list + ", " + strings.Join(leftOut, " or ") + ` as left_out
-	from ` + opened + ` e order by ev_id limit (select pg_catalog.current_setting('pgque_events.rows', true)::bigint)`
+	return list + `, large
+		from (select e.*, coalesce(greatest(` + strings.Join(sizes, ", ") + `) > ` + share + `, false) as large
+			from ` + opened + ` e order by ev_id limit (select pg_catalog.current_setting('pgque_events.rows', true)::bigint)) e order by ev_id`
 }()
 
 // share is a sub-select so that it is worked out once, not for each row.
