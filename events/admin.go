@@ -92,6 +92,43 @@ func EnsureQueue(ctx context.Context, db DB, queue string, settings Settings) (Q
 	return result, nil
 }
 
+// CheckQueue says whether [EnsureQueue] would take the name and the settings. It
+// changes nothing and needs no right and no PgQue: the database only reads the values.
+//
+// Errors: [ErrInvalid].
+func CheckQueue(ctx context.Context, db DB, queue string, settings Settings) error {
+	if err := checkQueue(queue); err != nil {
+		return err
+	}
+	names, err := settingNames(settings)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, name := range names {
+		kind, value := settingTypes()[name], settings[name]
+		valid := map[string]string{"integer": "$1::text::integer > 0", "interval": "$1::text::interval > '0'", "boolean": "$1::text::boolean is not null"}[kind]
+		if name == "max_retries" {
+			valid = "$1::text::integer >= 0"
+		}
+		var ok bool
+		err := db.QueryRow(ctx, "select "+valid, exec, value).Scan(&ok)
+		switch {
+		case err != nil:
+			return wrap(settingError(err, name, value), "check queue %q", queue)
+		case !ok:
+			return fmt.Errorf("check queue %q: setting %s = %q is too small: %w", queue, name, value, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// CheckConsumer says whether [Subscribe] would take the name.
+//
+// Errors: [ErrInvalid].
+func CheckConsumer(consumer string) error { return checkConsumer(consumer) }
+
 // settingNames gives the settings' names in order, all of them known.
 func settingNames(settings Settings) ([]string, error) {
 	types := settingTypes()

@@ -42,11 +42,30 @@ func TestEnsureQueue(t *testing.T) {
 			"range":   {"max_retries": "-1"},
 			"unknown": {"ticker_max_leg": "1 s"},
 			"NUL":     {"ticker_max_lag": "\x00"},
+			"boolean": {"external_ticker": "perhaps"},
+			"period":  {"rotation_period": "soon"},
 		} {
 			_, err := EnsureQueue(t.Context(), pool, "bad", settings)
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
+			if err := CheckQueue(t.Context(), pool, "bad", settings); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: check: %v", name, err)
+			}
+		}
+		for _, settings := range []Settings{{"ticker_max_lag": "0"}, {"ticker_max_count": "0"}, {"rotation_period": "-1 s"}} {
+			if err := CheckQueue(t.Context(), pool, "bad", settings); !errors.Is(err, ErrInvalid) { // PgQue does, the stand-in does not
+				t.Errorf("%v: check: %v", settings, err)
+			}
+		}
+		// What CheckQueue takes EnsureQueue takes.
+		good := Settings{"ticker_max_lag": "1 ms", "ticker_max_count": "1", "ticker_idle_period": "P1D", "ticker_paused": "t",
+			"external_ticker": "off", "rotation_period": "00:01", "max_retries": "0"}
+		if err := CheckQueue(t.Context(), pool, "good", good); err != nil {
+			t.Error(err)
+		}
+		if _, err := EnsureQueue(t.Context(), pool, "good", good); err != nil {
+			t.Error(err)
 		}
 		if n := scalar[int](t, pool, "select count(*) from pgque.queue where queue_name = 'bad'"); n != 0 {
 			t.Error("a failed EnsureQueue left its queue")
@@ -59,6 +78,9 @@ func TestQueueNames(t *testing.T) {
 	t.Parallel()
 	db, pool := tickerDatabase(t, pgtest.Standin())
 	for _, bad := range []string{"", strings.Repeat("q", 58), strings.Repeat("é", 29), "a\x00b", "\xff"} {
+		if err := CheckQueue(t.Context(), pool, bad, nil); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: check: %v", bad, err)
+		}
 		if _, err := EnsureQueue(t.Context(), pool, bad, nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -174,6 +196,9 @@ func TestSubscribeAndUnsubscribe(t *testing.T) {
 			t.Errorf("no queue: %v", err)
 		}
 		for _, name := range []string{"", "a#1", "a.b"} {
+			if err := CheckConsumer(name); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%q: check: %v", name, err)
+			}
 			if _, err := Subscribe(ctx, pool, "q", name); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%q: %v", name, err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stega/pgque-vendor/events"
+	"github.com/stega/pgque-vendor/internal/bootstrap"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -61,16 +62,37 @@ func newProvisioner(queues, subscriptions []string) (*provisioner, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.queues = append(p.queues, q)
+		if err := p.addQueue(q, text); err != nil {
+			return nil, err
+		}
 	}
 	for _, text := range subscriptions {
 		queue, consumer, ok := strings.Cut(text, "/")
 		if !ok || queue == "" || consumer == "" {
 			return nil, fault.New(fault.Usage, "--subscribe %q: it takes QUEUE/CONSUMER", text)
 		}
-		p.subscriptions = append(p.subscriptions, subscriptionWanted{queue, consumer})
+		if s := (subscriptionWanted{queue, consumer}); !slices.Contains(p.subscriptions, s) {
+			p.subscriptions = append(p.subscriptions, s)
+		}
 	}
 	return p, nil
+}
+
+// addQueue takes a queue that is named again as the same one. Two values of one
+// parameter would be set in turn, at every run.
+func (p *provisioner) addQueue(q queueWanted, text string) error {
+	at := slices.IndexFunc(p.queues, func(known queueWanted) bool { return known.name == q.name })
+	if at < 0 {
+		p.queues = append(p.queues, q)
+		return nil
+	}
+	for name, value := range q.settings {
+		if was, twice := p.queues[at].settings[name]; twice && was != value {
+			return fault.New(fault.Usage, "--queue %q: %s of queue %q is given twice, as %q and %q", text, name, q.name, was, value)
+		}
+		p.queues[at].settings[name] = value
+	}
+	return nil
 }
 
 // parseQueue reads NAME[:param=value,…]. A colon belongs to the name unless a
@@ -100,26 +122,13 @@ func parseQueue(text string) (queueWanted, error) {
 	return q, nil
 }
 
-// Would says what is to be done in a database without PgQue.
-func (p *provisioner) Would() []string {
-	var lines []string
-	for _, q := range p.queues {
-		lines = append(lines, fmt.Sprintf("create queue %q", q.name))
-	}
-	for _, s := range p.subscriptions {
-		lines = append(lines, fmt.Sprintf("subscribe %q to queue %q", s.consumer, s.queue))
-	}
-	return lines
-}
-
-// Look finds what is missing without writing. In a READ ONLY transaction
-// EnsureQueue succeeds exactly when it has nothing to change; and a queue that
-// was created a moment ago by Apply is of no concern here.
-func (p *provisioner) Look(ctx context.Context, tx pgx.Tx) ([]string, error) {
+// Look finds what is missing without writing, and refuses what Apply would be
+// refused.
+func (p *provisioner) Look(ctx context.Context, tx pgx.Tx, installed bool) ([]string, error) {
 	p.queueResults, p.subscriptionResults = nil, nil
 	var lines []string
 	for _, q := range p.queues {
-		line, err := lookQueue(ctx, tx, q)
+		line, err := q.look(ctx, tx, installed)
 		if err != nil {
 			return nil, err
 		}
@@ -130,17 +139,12 @@ func (p *provisioner) Look(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		p.queueResults = append(p.queueResults, queueResult{Name: q.name, Changed: []settingChange{}})
 	}
 	for _, s := range p.subscriptions {
-		var subscribed bool
-		err := tx.QueryRow(ctx, `select exists (
-			select from pgque.subscription as s
-			join pgque.queue as q on q.queue_id = s.sub_queue
-			join pgque.consumer as c on c.co_id = s.sub_consumer
-			where q.queue_name = $1 and c.co_name = $2)`, s.queue, s.consumer).Scan(&subscribed)
+		line, err := p.lookSubscription(ctx, tx, s, installed)
 		if err != nil {
 			return nil, err
 		}
-		if !subscribed {
-			lines = append(lines, fmt.Sprintf("subscribe %q to queue %q", s.consumer, s.queue))
+		if line != "" {
+			lines = append(lines, line)
 			continue
 		}
 		p.subscriptionResults = append(p.subscriptionResults, subscriptionResult{Queue: s.queue, Consumer: s.consumer})
@@ -148,16 +152,36 @@ func (p *provisioner) Look(ctx context.Context, tx pgx.Tx) ([]string, error) {
 	return lines, nil
 }
 
-// lookQueue says what has to be done for a queue, "" for nothing. A savepoint
-// that is READ ONLY makes any write fail, also in the install's transaction.
-func lookQueue(ctx context.Context, tx pgx.Tx, q queueWanted) (string, error) {
-	var exists bool
-	if err := tx.QueryRow(ctx, "select exists (select from pgque.queue where queue_name = $1)", q.name).Scan(&exists); err != nil {
-		return "", err
+// look says what has to be done for a queue, "" for nothing.
+func (q queueWanted) look(ctx context.Context, tx pgx.Tx, installed bool) (string, error) {
+	if installed {
+		var exists, may bool
+		var login string
+		err := tx.QueryRow(ctx, `select exists (select from pgque.queue where queue_name = $1),
+			coalesce(has_function_privilege(to_regprocedure('pgque.create_queue(text)'), 'execute'), false), current_user`, q.name).Scan(&exists, &may, &login)
+		switch {
+		case err != nil:
+			return "", err
+		case exists:
+			return q.lookAtSettings(ctx, tx)
+		case !may:
+			return "", fault.New(fault.Policy, "queue %q is not there, and %q may not make it", q.name, login).
+				Hint("GRANT %q TO %s;", bootstrap.Admin, pgx.Identifier{login}.Sanitize())
+		}
 	}
-	if !exists {
+	if err := events.CheckQueue(ctx, tx, q.name, q.settings); err != nil {
+		return "", provisionError(err)
+	}
+	if len(q.settings) == 0 {
 		return fmt.Sprintf("create queue %q", q.name), nil
 	}
+	return fmt.Sprintf("create queue %q with %s", q.name, q.words()), nil
+}
+
+// lookAtSettings has EnsureQueue look for differences: under a savepoint that is
+// READ ONLY, also in the install's transaction, it succeeds exactly when it has
+// nothing to change.
+func (q queueWanted) lookAtSettings(ctx context.Context, tx pgx.Tx) (string, error) {
 	if len(q.settings) == 0 {
 		return "", nil
 	}
@@ -172,13 +196,56 @@ func lookQueue(ctx context.Context, tx pgx.Tx, q queueWanted) (string, error) {
 	_, err = events.EnsureQueue(ctx, nested, q.name, q.settings)
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "25006" {
-		var words []string
-		for _, name := range slices.Sorted(maps.Keys(q.settings)) {
-			words = append(words, name+"="+q.settings[name])
-		}
-		return fmt.Sprintf("set parameters of queue %q: %s", q.name, strings.Join(words, ", ")), nil
+		return fmt.Sprintf("set parameters of queue %q: %s", q.name, q.words()), nil
 	}
 	return "", provisionError(err)
+}
+
+// words are the settings for people.
+func (q queueWanted) words() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(q.settings)) {
+		words = append(words, name+"="+q.settings[name])
+	}
+	return strings.Join(words, ", ")
+}
+
+// lookSubscription says what has to be done for a subscription, "" for nothing. Its
+// queue is there or made by the same run.
+func (p *provisioner) lookSubscription(ctx context.Context, tx pgx.Tx, s subscriptionWanted, installed bool) (string, error) {
+	exists := slices.ContainsFunc(p.queues, func(q queueWanted) bool { return q.name == s.queue })
+	if installed {
+		var there, subscribed, may bool
+		var login string
+		err := tx.QueryRow(ctx, `select exists (select from pgque.queue where queue_name = $1),
+			exists (
+				select from pgque.subscription as s
+				join pgque.queue as q on q.queue_id = s.sub_queue
+				join pgque.consumer as c on c.co_id = s.sub_consumer
+				where q.queue_name = $1 and c.co_name = $2),
+			coalesce(has_function_privilege(to_regprocedure('pgque.subscribe(text, text)'), 'execute'), false), current_user`,
+			s.queue, s.consumer).Scan(&there, &subscribed, &may, &login)
+		switch {
+		case err != nil || subscribed:
+			return "", err
+		case (there || exists) && !may:
+			return "", fault.New(fault.Policy, "%q is not subscribed to queue %q, and %q may not subscribe it", s.consumer, s.queue, login).
+				Hint("GRANT %q TO %s;", bootstrap.Reader, pgx.Identifier{login}.Sanitize())
+		}
+		exists = exists || there
+	}
+	if err := events.CheckConsumer(s.consumer); err != nil {
+		return "", provisionError(err)
+	}
+	if !exists {
+		return "", noQueueFor(s, events.ErrQueueNotFound)
+	}
+	return fmt.Sprintf("subscribe %q to queue %q", s.consumer, s.queue), nil
+}
+
+func noQueueFor(s subscriptionWanted, err error) error {
+	return fault.New(fault.Policy, "subscribe %q to queue %q: %w", s.consumer, s.queue, err).
+		Hint("make it in the same run: --queue %s", shellQuote(s.queue))
 }
 
 // Apply makes what is missing, in the install's transaction.
@@ -197,7 +264,10 @@ func (p *provisioner) Apply(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, s := range p.subscriptions {
 		created, err := events.Subscribe(ctx, tx, s.queue, s.consumer)
-		if err != nil {
+		switch {
+		case errors.Is(err, events.ErrQueueNotFound): // dropped since Look
+			return noQueueFor(s, events.ErrQueueNotFound)
+		case err != nil:
 			return provisionError(err)
 		}
 		p.subscriptionResults = append(p.subscriptionResults, subscriptionResult{s.queue, s.consumer, created})
@@ -208,11 +278,8 @@ func (p *provisioner) Apply(ctx context.Context, tx pgx.Tx) error {
 // provisionError makes what the user got wrong a failure of the right class.
 // Others, which may pass or not, are sorted by package bootstrap.
 func provisionError(err error) error {
-	switch {
-	case errors.Is(err, events.ErrInvalid):
+	if errors.Is(err, events.ErrInvalid) {
 		return fault.New(fault.Usage, "%w", err)
-	case errors.Is(err, events.ErrQueueNotFound):
-		return fault.New(fault.Policy, "%w", err).Hint("make it in the same run: --queue NAME")
 	}
 	return err
 }

@@ -68,11 +68,9 @@ func (o Options) forLogin(user string) Options {
 
 // Provisioner makes what an application needs beside PgQue itself.
 type Provisioner interface {
-	// Look says, in words, what Apply would do. It runs in a READ ONLY
-	// transaction of a database that has PgQue.
-	Look(ctx context.Context, tx pgx.Tx) ([]string, error)
-	// Would says the same for a database that has no PgQue yet.
-	Would() []string
+	// Look says, in words, what Apply would do, and fails where that would. It only
+	// reads. Where PgQue is not installed yet all is to be made.
+	Look(ctx context.Context, tx pgx.Tx, installed bool) ([]string, error)
 	// Apply does it, in the install's transaction.
 	Apply(ctx context.Context, tx pgx.Tx) error
 }
@@ -124,11 +122,13 @@ type Report struct {
 // lock beyond AccessShare on catalogs, needs no right beyond CONNECT and works
 // on a standby. The report is there also when the plan is a refusal.
 func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
-	r, err := inspect(ctx, conn, f, o)
+	r, err := inspect(ctx, conn, f, o, checkData)
 	return r, final(ctx, err, f, "")
 }
 
-func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
+// inspect is Inspect, with a check of rows for a plan that runs the file. A run
+// makes that check behind its table locks, for which this one might have to wait.
+func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options, data dataCheck) (*Report, error) {
 	tx, err := begin(ctx, conn, "read only", 0)
 	if err != nil {
 		return nil, err
@@ -140,6 +140,15 @@ func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, e
 	}
 	o = o.forLogin(s.User)
 	plan := makePlan(s, f, functions, o)
+	if plan.Refusal == nil && plan.Install && data != nil && plan.canActAsOwner(s) {
+		err := plan.asOwner(ctx, tx, s, func() (err error) {
+			plan.Refusal, err = data(ctx, tx, s)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	if o.Provisioner != nil && plan.Refusal == nil {
 		steps, err := look(ctx, tx, s, plan, o.Provisioner)
 		if err != nil {
@@ -160,19 +169,28 @@ func read(ctx context.Context, tx pgx.Tx, f File, o Options) (*state, map[string
 	return s, functions, s.findBuiltin(ctx, tx, functions)
 }
 
-// look asks the Provisioner, as the owner where that is allowed: the login may
-// have no rights of its own in the schema.
-func look(ctx context.Context, tx pgx.Tx, s *state, p *Plan, provisioner Provisioner) ([]string, error) {
+// look asks the Provisioner.
+func look(ctx context.Context, tx pgx.Tx, s *state, p *Plan, provisioner Provisioner) (steps []string, err error) {
 	if p.From == nil {
-		return provisioner.Would(), nil
+		return provisioner.Look(ctx, tx, false)
 	}
-	if p.ownerSetUp && p.canActAsOwner(s) {
+	err = p.asOwner(ctx, tx, s, func() error {
+		steps, err = provisioner.Look(ctx, tx, true)
+		return err
+	})
+	return steps, err
+}
+
+// asOwner reads as the owner where that is allowed: the login may have no rights of
+// its own in the schema.
+func (p *Plan) asOwner(ctx context.Context, tx pgx.Tx, s *state, read func() error) error {
+	if p.ownerSetUp && p.canActAsOwner(s) && s.Schema != nil {
 		if _, err := tx.Exec(ctx, "set local role "+quoteIdent(p.Owner)); err != nil {
-			return nil, err
+			return err
 		}
 		defer func() { _, _ = tx.Exec(ctx, "reset role") }() // when it fails so does the next statement
 	}
-	return provisioner.Look(ctx, tx)
+	return read()
 }
 
 func report(s *state, p *Plan) *Report {
@@ -224,7 +242,7 @@ func firstLook(ctx context.Context, dial Dial, f File, o Options) (*pgx.Conn, *R
 		if err != nil {
 			return nil, nil, err
 		}
-		r, err := inspect(ctx, conn, f, o)
+		r, err := inspect(ctx, conn, f, o, nil)
 		if err == nil {
 			return conn, r, nil
 		}

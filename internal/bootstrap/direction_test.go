@@ -180,6 +180,12 @@ func TestDirectionOfRealReleases(t *testing.T) {
 		db.Exec(t, `select pgque.create_queue('q'), pgque.subscribe('q', 'c');
 			insert into pgque.dead_letter (dl_queue_id, dl_consumer_id, dl_reason, ev_id, ev_time, ev_txid, ev_retry, ev_type, ev_data)
 			select q.queue_id, c.co_id, 'r', 1, now(), null, 0, 't', 'd' from pgque.queue as q, pgque.consumer as c, generate_series(1, 2)`)
+		if r := inspectAs(t, db.URL, fileOf(v2), Options{}); r.Action != Refused || !strings.Contains(r.Plan.Refusal.Text, "has 1 events twice") {
+			t.Errorf("--plan: %q, %v", r.Action, r.Plan.Refusal)
+		}
+		if r := inspectAs(t, db.URLAs(db.Role(t)), fileOf(v2), Options{}); r.Action != Refused || strings.Contains(r.Plan.Refusal.Text, "twice") {
+			t.Errorf("--plan of a login that cannot look: %q, %v", r.Action, r.Plan.Refusal)
+		}
 		_, err := bootstrapAs(t, db.URL, fileOf(v2), Options{})
 		wantRefusal(t, err, fault.Policy, "pgque.dead_letter has 1 events twice", "DELETE FROM")
 		for _, hint := range hintsOf(err) {

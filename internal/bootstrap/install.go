@@ -124,8 +124,12 @@ func (p *Plan) become(ctx context.Context, tx pgx.Tx, s *state) error {
 // "commit" inside a procedure and nested dollar quotes, and a splitter that is
 // wrong once installs half a file.
 func runFile(ctx context.Context, tx pgx.Tx, s *state, f File) error {
-	if err := checkData(ctx, tx, s); err != nil {
+	refusal, err := checkData(ctx, tx, s)
+	if err != nil {
 		return err
+	}
+	if refusal != nil {
+		return refusal
 	}
 	completed := 0
 	results := tx.Conn().PgConn().Exec(ctx, string(f.SQL))
@@ -157,12 +161,15 @@ func record(ctx context.Context, tx pgx.Tx, p *Plan, before, after *state, f Fil
 	return err
 }
 
+// dataCheck refuses an install for rows of the schema.
+type dataCheck func(ctx context.Context, tx pgx.Tx, s *state) (*fault.Error, error)
+
 // checkData finds rows that an upgrade from the first release stumbles over at
 // its end: dead letters that are there twice, for which a later release has a
 // unique index.
-func checkData(ctx context.Context, tx pgx.Tx, s *state) error {
+func checkData(ctx context.Context, tx pgx.Tx, s *state) (*fault.Error, error) {
 	if s.Schema == nil || !contains(s.Tables, "dead_letter") {
-		return nil
+		return nil, nil
 	}
 	var doubles int
 	err := tx.QueryRow(ctx, `
@@ -170,14 +177,11 @@ func checkData(ctx context.Context, tx pgx.Tx, s *state) error {
 			select count(*) from (
 				select from pgque.dead_letter group by dl_queue_id, dl_consumer_id, ev_id having count(*) > 1) as d)
 		else 0 end`).Scan(&doubles)
-	if err != nil {
-		return err
-	}
-	if doubles == 0 {
-		return nil
+	if err != nil || doubles == 0 {
+		return nil, err
 	}
 	return fault.New(fault.Policy, "pgque.dead_letter has %d events twice or more for one consumer, which the file's unique index does not allow", doubles).
-		Hint("delete the older row of each: DELETE FROM pgque.dead_letter AS a USING pgque.dead_letter AS b WHERE a.dl_queue_id = b.dl_queue_id AND a.dl_consumer_id = b.dl_consumer_id AND a.ev_id = b.ev_id AND a.ctid < b.ctid;")
+		Hint("delete the older row of each: DELETE FROM pgque.dead_letter AS a USING pgque.dead_letter AS b WHERE a.dl_queue_id = b.dl_queue_id AND a.dl_consumer_id = b.dl_consumer_id AND a.ev_id = b.ev_id AND a.ctid < b.ctid;"), nil
 }
 
 func contains(list []string, s string) bool {

@@ -56,7 +56,11 @@ func (p *Plan) Lines(f File) []string {
 	}
 	lines = append(lines, p.AsOwner...)
 	lines = append(lines, p.Provide...)
-	return append(lines, p.After...)
+	lines = append(lines, p.After...)
+	if p.Install {
+		lines = append(lines, "record the provenance in the comment of schema pgque")
+	}
+	return lines
 }
 
 func (p *Plan) missing(text, fix string) { p.problems = append(p.problems, problem{text, fix}) }

@@ -11,9 +11,10 @@ import (
 // queueMaker makes one queue, for tests.
 type queueMaker struct{}
 
-func (queueMaker) Would() []string { return []string{"create queue"} }
-
-func (queueMaker) Look(ctx context.Context, tx pgx.Tx) (steps []string, err error) {
+func (queueMaker) Look(ctx context.Context, tx pgx.Tx, installed bool) (steps []string, err error) {
+	if !installed {
+		return []string{"create queue"}, nil
+	}
 	var exists bool
 	if err := tx.QueryRow(ctx, "select exists (select from pgque.queue where queue_name = 'made')").Scan(&exists); err != nil || exists {
 		return nil, err
