@@ -20,7 +20,9 @@ const (
 	maxRedirects = 5
 	maxJSON      = 64 << 20 // GitHub cuts a tree's listing at 7 MB
 	maxRefusal   = 1 << 20
-	longestStall = 30 * time.Second
+
+	shortestStall = 10 * time.Second // a server that is slow is not gone
+	longestStall  = 30 * time.Second
 )
 
 var (
@@ -62,7 +64,7 @@ func newTransport(base *url.URL, o Options) (*transport, error) {
 		token:     token,
 		source:    o.TokenSource,
 		public:    isPublic(base),
-		stall:     min(o.Timeout/4, longestStall),
+		stall:     min(max(o.Timeout/4, shortestStall), longestStall),
 		firstWait: 250 * time.Millisecond,
 		now:       time.Now,
 		log:       o.Log,

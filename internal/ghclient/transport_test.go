@@ -180,6 +180,22 @@ func TestNotModified(t *testing.T) {
 	}
 }
 
+// A server that needs a second is slow, not stalled, however little time there is.
+func TestStallIsNotShortened(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]time.Duration{
+		3 * time.Second: 10 * time.Second, time.Minute: 15 * time.Second, 10 * time.Minute: 30 * time.Second,
+	} {
+		c, err := New(Options{Repository: "a/b", Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.transport.stall; got != want {
+			t.Errorf("--timeout %s: a connection may bring nothing for %s, want %s", timeout, got, want)
+		}
+	}
+}
+
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	f := shared
