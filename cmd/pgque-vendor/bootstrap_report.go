@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/stega/pgque-vendor/internal/bootstrap"
+	"github.com/stega/pgque-vendor/internal/fault"
 )
 
 // bootstrapDocument is what "bootstrap --json" writes.
@@ -23,6 +25,8 @@ type bootstrapDocument struct {
 	Plan          []string             `json:"plan"`
 	Drift         []string             `json:"drift"`
 	Warnings      []string             `json:"warnings"`
+	Error         string               `json:"error"` // why it was refused or failed, "" otherwise
+	Hints         []string             `json:"hints"`
 	DurationMS    int64                `json:"duration_ms"`
 }
 
@@ -56,14 +60,14 @@ func (o *bootstrapOptions) finish(env *environment, r *bootstrap.Report, f boots
 	for _, line := range r.Plan.Lines(f) {
 		env.log.Debug("step", "do", line)
 	}
-	drifted := o.check && r.Plan.Refusal != nil && len(r.Plan.Drift) > 0
-	if drifted {
-		err = nil // what --check is there to find
-	}
 	if o.json {
-		if writeErr := writeJSON(env.stdout, describeBootstrap(r, f, provision, took, err)); writeErr != nil {
+		if writeErr := writeJSON(env.stdout, describeBootstrap(r, f, provision, took, env.withHints(err))); writeErr != nil {
 			return writeErr
 		}
+	}
+	drifted := o.check && r.Plan.Drifted
+	if drifted {
+		err = nil // what --check is there to find
 	}
 	if err != nil {
 		return err
@@ -71,6 +75,11 @@ func (o *bootstrapOptions) finish(env *environment, r *bootstrap.Report, f boots
 	if !o.json {
 		if writeErr := o.print(env, r, f, provision, took); writeErr != nil {
 			return writeErr
+		}
+		if drifted {
+			for _, hint := range r.Plan.Refusal.Hints {
+				env.hintf("%s", hint)
+			}
 		}
 	}
 	if o.check && (drifted || !r.Plan.Empty()) {
@@ -85,10 +94,14 @@ func describeBootstrap(r *bootstrap.Report, f bootstrap.File, provision *provisi
 		To: bootstrapTo{f.Tag, f.Commit, f.SHA256}, Owner: r.Plan.Owner,
 		Grants: []bootstrapGrant{}, Queues: []queueResult{}, Subscriptions: []subscriptionResult{},
 		Plan: append([]string{}, r.Plan.Lines(f)...), Drift: append([]string{}, r.Plan.Drift...),
-		Warnings: append([]string{}, r.Plan.Warnings...), DurationMS: took.Milliseconds(),
+		Warnings: append([]string{}, r.Plan.Warnings...), Hints: []string{}, DurationMS: took.Milliseconds(),
 	}
 	if err != nil {
-		doc.Action = bootstrap.Refused
+		doc.Action, doc.Error = bootstrap.Refused, err.Error()
+	}
+	var failure *fault.Error
+	if errors.As(err, &failure) {
+		doc.Hints = append(doc.Hints, failure.Hints...)
 	}
 	if v := r.Plan.From; v != nil {
 		doc.From = &bootstrapFrom{v.Tag, v.Commit, v.SHA256, v.SQLVersion, v.Fingerprint}

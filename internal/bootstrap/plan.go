@@ -30,6 +30,7 @@ type Plan struct {
 	Exposed  []string // who has rights that the file takes away, where it is not run
 	Warnings []string
 	Refusal  *fault.Error // why nothing may be done, or nil
+	Drifted  bool         // the refusal is for functions of the file's release that differ, which --reinstall mends
 
 	problems   []problem
 	hooks      []hook
@@ -84,7 +85,7 @@ func makePlan(s *state, f File, functions map[string][]string, o Options) *Plan 
 		p.Drift = nil // an install or an upgrade changes functions; that is no drift
 	}
 	if v.refusal != nil {
-		p.Refusal = v.refusal
+		p.Refusal, p.Drifted = v.refusal, v.drifted && !v.upgrade
 		return p
 	}
 	p.chooseOwner(s, o)
