@@ -109,6 +109,7 @@ func (f *upstreamFlags) openGitHub(ctx context.Context, env *environment, src *v
 	token, tokenSource := "", ""
 	if !f.noToken {
 		token, tokenSource = findToken(env)
+		token = ownToken(env, token, tokenSource, base)
 	}
 	client, err := ghclient.New(ghclient.Options{
 		BaseURL:     base,
@@ -157,6 +158,27 @@ func findToken(env *environment) (token, variable string) {
 		}
 	}
 	return "", ""
+}
+
+// ownToken keeps a token from a server that it is not for: where GITHUB_API_URL is set,
+// as on a runner of GitHub's, GH_TOKEN and GITHUB_TOKEN are that server's.
+func ownToken(env *environment, token, variable, base string) string {
+	ambient := env.getenv("GITHUB_API_URL")
+	if token == "" || variable == "PGQUE_VENDOR_TOKEN" || ambient == "" || hostOf(ambient) == hostOf(base) {
+		return token
+	}
+	env.sayf("note: the token in %s is not sent to %s: it is for GITHUB_API_URL, %s; for another server: PGQUE_VENDOR_TOKEN",
+		variable, hostOf(base), hostOf(ambient))
+	return ""
+}
+
+// hostOf is a server's name and port, in lower case.
+func hostOf(apiURL string) string {
+	u, err := url.Parse(apiURL)
+	if err != nil || u.Host == "" {
+		return "a URL without a host"
+	}
+	return strings.ToLower(strings.TrimSuffix(u.Host, ":443"))
 }
 
 // cachedUpstream is GitHub with the download cache in front of its blobs.
