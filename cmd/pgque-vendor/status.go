@@ -154,6 +154,7 @@ func describeStatus(r *vendorfile.Report) *statusDocument {
 	}
 	if src := r.Source; src != nil {
 		doc.Repository, doc.Tag, doc.Commit, doc.SQLVersion = src.Repository, src.Tag, src.Commit, src.SQLVersion
+		doc.Notes = append(doc.Notes, noteRepository(src)...)
 	}
 	return doc
 }

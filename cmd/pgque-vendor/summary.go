@@ -128,6 +128,7 @@ func (s *updateSummary) note(local *localState, t *target, src *vendorfile.Sourc
 	if old != nil && old.Repository != src.Repository {
 		add("the repository changed: %s -> %s", old.Repository, src.Repository)
 	}
+	s.Notes = append(s.Notes, noteRepository(src)...)
 	if s.SameSQL && old != nil && (old.Tag != src.Tag || old.Commit != src.Commit) {
 		add("%s has the same SQL as the one you had (%s)", src.Tag, old.Tag)
 	}

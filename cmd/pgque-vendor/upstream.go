@@ -70,6 +70,15 @@ func (f *upstreamFlags) repository(src *vendorfile.Source) string {
 	return defaultRepository
 }
 
+// noteRepository tells when the files are not from PgQue's own repository, whose name
+// another can look like.
+func noteRepository(src *vendorfile.Source) []string {
+	if strings.EqualFold(src.Repository, defaultRepository) {
+		return nil
+	}
+	return []string{"vendored from " + src.Repository + ", not from " + defaultRepository}
+}
+
 // again are the flags that a hint's command needs to ask the same upstream.
 func (f *upstreamFlags) again() string {
 	s := ""
