@@ -75,6 +75,8 @@ func (p *Plan) planGrant(s *state, g Grant, now grantState) {
 			fmt.Sprintf("ALTER ROLE %s INHERIT;", to))
 	case p.willExist(s, g.Role) && s.mayCreateRoles() || s.exists(g.Role) && s.Roles[g.Role].CanGrant:
 		p.After = append(p.After, sql)
+	case g.Default && (now.effective() || g.To == p.Owner):
+		// without the role, as the owner is
 	case g.Default:
 		p.warn("%q may not grant %s, so it was not granted; if the application connects as %q, run as a superuser: %s", s.User, g.Role, g.To, sql)
 	default:
