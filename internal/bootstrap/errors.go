@@ -180,7 +180,7 @@ func hints(pgErr *pgconn.PgError) []string {
 	case pgErr.Code == "42P13":
 		out = append(out, "the database's functions have another shape, so they are of a release that the file is not an upgrade of")
 	case pgErr.Code == "42501" && strings.Contains(pgErr.Message, "create role"):
-		out = append(out, "the file of the first release makes its roles itself, which an owner of its own may not: pgque-vendor bootstrap --owner CURRENT_USER")
+		out = append(out, "the file of the first release makes its roles itself, which an owner of its own may not", ownedByLogin)
 	case pgErr.Code == "P0001" || pgErr.Code == "P0004":
 		out = append(out, "this is the text of a trigger or function of the database's own, such as an event trigger that forbids changes")
 	}

@@ -37,8 +37,11 @@ type Plan struct {
 	ownerSetUp bool // the run acts as Owner through SET LOCAL ROLE
 }
 
-// problem is one thing that is missing, with the SQL that mends it.
-type problem struct{ text, fix string }
+// problem is one thing that is missing, with the SQL and the commands that mend it.
+type problem struct {
+	text  string
+	fixes []string
+}
 
 // Empty reports that there is nothing to do.
 func (p *Plan) Empty() bool {
@@ -64,7 +67,9 @@ func (p *Plan) Lines(f File) []string {
 	return lines
 }
 
-func (p *Plan) missing(text, fix string) { p.problems = append(p.problems, problem{text, fix}) }
+func (p *Plan) missing(text string, fixes ...string) {
+	p.problems = append(p.problems, problem{text, fixes})
+}
 
 func (p *Plan) warn(format string, args ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
@@ -174,8 +179,8 @@ func (p *Plan) refuseMissing(s *state) *fault.Error {
 	err := fault.New(fault.Policy, "")
 	for _, problem := range p.problems {
 		texts = append(texts, problem.text)
-		if problem.fix != "" {
-			err.Hint("%s", problem.fix)
+		for _, fix := range problem.fixes {
+			err.Hint("%s", fix)
 		}
 	}
 	if len(texts) == 1 {

@@ -36,11 +36,15 @@ func (p *Plan) planOwner(s *state) {
 		}
 	case !exists:
 		p.missing(fmt.Sprintf("role %q, which is to own the schema, does not exist, and %q may not create roles", p.Owner, s.User),
-			fmt.Sprintf("CREATE ROLE %s NOLOGIN; %s GRANT CREATE, TEMP ON DATABASE %s TO %s;   -- as a superuser; or run: pgque-vendor bootstrap --owner CURRENT_USER",
-				owner, grantSet(s, p.Owner), quoteIdent(s.Database), owner))
+			fmt.Sprintf("CREATE ROLE %s NOLOGIN; %s GRANT CREATE, TEMP ON DATABASE %s TO %s;   -- as a superuser, or:",
+				owner, grantSet(s, p.Owner), quoteIdent(s.Database), owner), ownedByLogin)
 		return
 	case !p.canActAsOwner(s) && role.CanGrant:
 		p.Before = append(p.Before, grantSet(s, p.Owner))
+	case !p.canActAsOwner(s) && s.Schema == nil:
+		p.missing(fmt.Sprintf("the schema is to be owned by %q, and %q may not act as it", p.Owner, s.User), ownedByLogin,
+			fmt.Sprintf("%s   -- instead; it may then do all with every schema of %s, in all databases of the cluster", grantSet(s, p.Owner), owner))
+		return
 	case !p.canActAsOwner(s):
 		p.missing(fmt.Sprintf("the schema's owner is %q, and %q may not act as it", p.Owner, s.User), grantSet(s, p.Owner))
 		return
@@ -51,6 +55,9 @@ func (p *Plan) planOwner(s *state) {
 	}
 	p.planDatabaseRights(s, role)
 }
+
+// ownedByLogin is the way out that needs no other owner.
+const ownedByLogin = "pgque-vendor bootstrap --owner CURRENT_USER   # the schema belongs to this login"
 
 // grantSet is the grant that allows SET ROLE and, where the server can say so,
 // nothing else.

@@ -72,8 +72,9 @@ func TestWhoMayInstall(t *testing.T) {
 			}
 			// What the refusal says is enough: run it, and it works.
 			for _, hint := range hintsOf(err) {
-				sql, _, _ := strings.Cut(hint, "   --")
-				db.Exec(t, sql)
+				if sql, _, _ := strings.Cut(hint, "   --"); !strings.HasPrefix(hint, "pgque-vendor ") {
+					db.Exec(t, sql)
+				}
 			}
 			mustBootstrap(t, db.URLAs(mig), f, Options{Grants: admin(app)})
 			worksAsApp(t, db, app)
@@ -134,6 +135,27 @@ func TestWhoMayInstall(t *testing.T) {
 				t.Fatal(err)
 			}
 			worksAsApp(t, b, app)
+		})
+
+		// What owns the schemas of other databases is no light grant, and not needed.
+		t.Run("owner of another database's schema", func(t *testing.T) {
+			pl := pg.Role(t)
+			a, b := pg.Database(t), pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: pl})
+			defer forget(t, a, b)
+			mustBootstrap(t, a.URL, f, Options{})
+			_, err := bootstrapAs(t, b.URLAs(pl), f, Options{GrantSelf: true})
+			wantRefusal(t, err, fault.Policy, `GRANT "pgque_owner" TO "`+pl+`"`, "in all databases of the cluster")
+			if h := hintsOf(err); !strings.HasPrefix(h[0], "pgque-vendor bootstrap --owner CURRENT_USER") {
+				t.Errorf("hints %q", h)
+			}
+			o := Options{Owner: "CURRENT_USER", GrantSelf: true}
+			for range 2 {
+				r := mustBootstrap(t, b.URLAs(pl), f, o)
+				if len(r.Plan.Warnings) != 0 || len(r.Grants) != 1 || !r.Grants[0].Effective {
+					t.Errorf("warnings %q, grants %+v", r.Plan.Warnings, r.Grants)
+				}
+			}
+			worksAsApp(t, b, pl)
 		})
 
 		t.Run("schema of somebody else", func(t *testing.T) {
