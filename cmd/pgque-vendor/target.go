@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 
 	"github.com/stega/pgque-vendor/internal/fault"
 	"github.com/stega/pgque-vendor/internal/gitobject"
@@ -89,9 +90,13 @@ func (t *target) check(name string) error {
 		return notRegular(t, path, "an entry of mode "+e.Mode)
 	}
 	if limit := vendorfile.SizeLimit(name); e.Size > limit {
-		return fault.New(fault.Upstream, "%q at %s has %s bytes; at most %s are taken", path, t.tag.Name, thousands(e.Size), thousands(limit))
+		return overSize(t, path, e.Size, limit)
 	}
 	return nil
+}
+
+func overSize(t *target, path string, size, limit int64) error {
+	return fault.New(fault.Upstream, "%q at %s has %s bytes; at most %s are taken", path, t.tag.Name, thousands(size), thousands(limit))
 }
 
 func notRegular(t *target, path, what string) error {
@@ -111,6 +116,10 @@ func fetchTarget(ctx context.Context, up upstream, t *target, have map[gitobject
 		}
 		group.Go(func() error {
 			data, err := up.Blob(ctx, id, vendorfile.SizeLimit(name))
+			var large gitobject.TooLarge
+			if errors.As(err, &large) { // git's trees do not tell a size
+				return overSize(t, upstreamPath(name, t.sqlPath), large.Size, large.Limit)
+			}
 			contents[i] = data
 			return err
 		})

@@ -5,7 +5,11 @@
 // does no input or output.
 package gitobject
 
-import "github.com/stega/pgque-vendor/internal/fault"
+import (
+	"fmt"
+
+	"github.com/stega/pgque-vendor/internal/fault"
+)
 
 // ID is a SHA-1 object id as 40 lower-case hexadecimal digits.
 type ID string
@@ -55,6 +59,14 @@ type Entry struct {
 	Mode string // one of the Mode constants
 	ID   ID     // the blob's id, or the commit's for a submodule
 	Size int64  // bytes; -1 where the source doesn't say
+}
+
+// TooLarge is the failure of a source that was asked for a blob of at most Limit
+// bytes. The source knows only the blob's id; who asked knows the file.
+type TooLarge struct{ Size, Limit int64 }
+
+func (e TooLarge) Error() string {
+	return fmt.Sprintf("it has %d bytes, more than %d", e.Size, e.Limit)
 }
 
 // clip keeps what a source sent from filling the screen.

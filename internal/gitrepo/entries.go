@@ -36,13 +36,13 @@ func (r *Repository) Entries(ctx context.Context, commit gitobject.ID, paths []s
 }
 
 // Blob returns a file's bytes, which are proven to be the id's. One of more
-// than limit bytes is not read (fault.Integrity).
+// than limit bytes is not read (fault.Upstream, with gitobject.TooLarge).
 func (r *Repository) Blob(ctx context.Context, id gitobject.ID, limit int64) ([]byte, error) {
 	got, err := r.objects.read(ctx, id, limit)
 	var large tooLarge
 	switch {
 	case errors.As(err, &large):
-		return nil, fault.New(fault.Integrity, "the blob %s has %d bytes, more than the limit of %d", id, large.size, limit)
+		return nil, fault.New(fault.Upstream, "the blob %s is too large: %w", id, gitobject.TooLarge{Size: large.size, Limit: limit})
 	case errors.Is(err, errMissing):
 		return nil, r.lacks("the object %s, which the commit needs,", id)
 	case err != nil:

@@ -83,11 +83,13 @@ func Open(ctx context.Context, o Options) (*Repository, error) {
 	info, err := os.Stat(abs)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fault.New(fault.Usage, "there is no repository %q: no such file or directory", o.Path)
+		return nil, noSuchRepository(o.Path)
 	case err != nil:
 		return nil, fault.New(fault.Usage, "open the repository %q: %w", o.Path, err)
 	case info.IsDir():
 		r.gitDir, err = findGitDir(abs, o.Path)
+	case !info.Mode().IsRegular(): // opening a named pipe would wait for ever
+		return nil, fault.New(fault.Usage, "open the repository %q: it is no file and no folder", o.Path)
 	default:
 		r.unpacked, err = unpackBundle(ctx, program, abs, o)
 		r.gitDir = r.unpacked
@@ -102,6 +104,14 @@ func Open(ctx context.Context, o Options) (*Repository, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+func noSuchRepository(path string) error {
+	err := fault.New(fault.Usage, "there is no repository %q: no such file or directory", path)
+	if strings.Contains(path, "://") || strings.HasPrefix(path, "git@") {
+		return err.Hint("git clone --bare %s pgque.git, then pass --from pgque.git", quotedPath(path))
+	}
+	return err
 }
 
 // Close ends git and removes temporary files. It is safe to call twice.

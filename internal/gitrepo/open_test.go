@@ -36,6 +36,8 @@ func TestNoRepository(t *testing.T) {
 		"an empty file":             {file("x.bundle", ""), "git bundle create"},
 		"a bundle's head only":      {file("y.bundle", "# v2 git bundle\n"), ""},
 		"a .git file that is wrong": {filepath.Dir(file(".git", "gitdir: /nowhere\n")), ""},
+		"a URL":                     {"https://github.com/NikolayS/PgQue", "git clone --bare https://github.com/NikolayS/PgQue pgque.git, then pass --from pgque.git"},
+		"a URL of ssh":              {"git@github.com:NikolayS/PgQue.git", "git clone --bare git@github.com:NikolayS/PgQue.git pgque.git"},
 		"an empty HEAD":             {filepath.Dir(file("HEAD", "")), ""},
 	} {
 		r, err := gitrepo.Open(t.Context(), gitrepo.Options{Path: tt.path, TempDir: t.TempDir()})

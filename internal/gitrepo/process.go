@@ -73,7 +73,7 @@ func stopped(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.New(fault.Upstream, "git did not answer in time: %w", ctx.Err())
 	}
-	return ctx.Err()
+	return context.Cause(ctx) // a signal, or another call's failure
 }
 
 // messages are the lines of git's standard error that say what went wrong, or

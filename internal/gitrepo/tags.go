@@ -89,9 +89,12 @@ func (r *Repository) tagRef(ctx context.Context, name string) (ref, error) {
 			return ref, nil
 		}
 	}
-	return ref{}, fault.New(fault.Upstream, "there is no tag %q in %q", name, r.path).
-		Hint("pgque-vendor list --from %s", quotedPath(r.path)).
-		Hint("git -C %s fetch --tags, if upstream has it by now", quotedPath(r.path))
+	missing := fault.New(fault.Upstream, "there is no tag %q in %q", name, r.path).
+		Hint("pgque-vendor list --from %s", quotedPath(r.path))
+	if r.unpacked != "" {
+		return ref{}, missing.Hint("if upstream has it by now: git bundle create FILE --all, in a full clone")
+	}
+	return ref{}, missing.Hint("if upstream has it by now: git -C %s fetch --tags", quotedPath(r.path))
 }
 
 // tagRefs lists refs/tags once.
