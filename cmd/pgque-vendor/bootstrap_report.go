@@ -137,6 +137,9 @@ func (o *bootstrapOptions) verdict(r *bootstrap.Report, f bootstrap.File, took t
 	from := "what it had"
 	if v := r.Plan.From; v != nil && v.Tag != "" {
 		from = describeTag(v.Tag, v.Commit)
+		if v.Tag == f.Tag && v.Path != f.Path { // two files of one tag
+			from, to = fmt.Sprintf("%q of %s", v.Path, from), fmt.Sprintf("%q of %s", f.Path, to)
+		}
 	}
 	ms := took.Round(time.Millisecond)
 	switch r.Action {

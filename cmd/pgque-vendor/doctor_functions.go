@@ -48,7 +48,11 @@ func compareFunctions(ctx context.Context, env *environment, conn *pgx.Conn, dir
 	case plan.Refusal != nil && len(plan.Drift) > 0:
 		f.Text, f.Fix = plan.Refusal.Text, strings.Join(plan.Refusal.Hints, "\n")
 	case plan.Upgrade:
-		f.Text = fmt.Sprintf("the database has %s and the vendored SQL is %s", has, file.Tag)
+		is := file.Tag
+		if has == is { // two files of one tag
+			has, is = fmt.Sprintf("%q of %s", plan.From.Path, has), fmt.Sprintf("%q", file.Path)
+		}
+		f.Text = fmt.Sprintf("the database has %s and the vendored SQL is %s", has, is)
 		f.Fix = "pgque-vendor bootstrap --no-grant"
 	case len(plan.Drift) > 0:
 		f.Text = fmt.Sprintf("%d functions are not those of the vendored %s: %s", len(plan.Drift), file.Tag, someOf(plan.Drift, 5))

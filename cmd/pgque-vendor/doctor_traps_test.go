@@ -315,6 +315,27 @@ func TestDoctorReleases(t *testing.T) {
 	p.mend("functions-differ", nil, 1)
 	p.wantHealthy()
 
+	// Two SQL files of one tag are told apart by their paths.
+	if os.Getenv("PGQUE_UPSTREAM_GIT") != "" {
+		stable, devel := pgtest.Real(t, "v0.2.0"), pgtest.Real(t, "v0.3.0-alpha.1")
+		q := emptyPatient(t, pgtest.NewServer(t, pgtest.Options{}), stable)
+		writeVendored(t, q.dir, stable.SQL, devel.Tag)
+		q.shell("pgque-vendor bootstrap --no-grant --dir " + shellQuote(q.dir))
+		writeVendored(t, q.dir, devel.SQL, devel.Tag)
+		source := filepath.Join(q.dir, "SOURCE.json")
+		data, err := os.ReadFile(source)
+		if err == nil {
+			err = os.WriteFile(source, bytes.ReplaceAll(data, []byte(stable.Path), []byte(devel.Path)), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `the database has "sql/pgque.sql" of v0.3.0-alpha.1 and the vendored SQL is "devel/sql/pgque.sql"`
+		if f := q.doctor().finding("functions-differ"); f == nil || f.Text != want {
+			t.Errorf("%+v", f)
+		}
+	}
+
 	// What cannot be compared is said, and no finding.
 	if err := os.Remove(filepath.Join(p.dir, "pgque.sql")); err != nil {
 		t.Fatal(err)

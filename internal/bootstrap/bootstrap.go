@@ -82,6 +82,7 @@ type Dial func(ctx context.Context) (*pgx.Conn, error)
 type Version struct {
 	Tag         string // from our record, or recognised by the functions; "" when unknown
 	Commit      string // "" when the install was made by hand
+	Path        string // of the file upstream, "" when unknown
 	SHA256      string // of the file, "" when unknown
 	SQLVersion  string // what pgque.version() says, which orders nothing
 	Fingerprint string

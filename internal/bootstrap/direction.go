@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -42,9 +43,9 @@ func decide(s *state, f File, functions map[string][]string, o Options) verdict 
 	v.from = version(s, p, live)
 	known, isKnown := releaseByFingerprint(live)
 	confirmed := p != nil && p.Fingerprint == live
-	from := known.tag
+	from, path := known.tag, known.path
 	if p != nil && (confirmed || !isKnown) {
-		from = orderingTag(p.Tag, p.SHA256)
+		from, path = orderedAs(p.Tag, p.Path, p.SHA256)
 	}
 	switch {
 	case !isKnown && p == nil && v.looksEdited(s.Functions):
@@ -54,7 +55,7 @@ func decide(s *state, f File, functions map[string][]string, o Options) verdict 
 			Hint("if it is not PgQue, use another database").
 			Hint("if it is, bring it to a released version by hand first, then run bootstrap again"))
 	}
-	to := orderingTag(f.Tag, f.SHA256)
+	to, _ := orderedAs(f.Tag, f.Path, f.SHA256)
 	switch {
 	case from == to && (confirmed || isKnown):
 		return v.otherFile(s, p, f, o)
@@ -64,8 +65,7 @@ func decide(s *state, f File, functions map[string][]string, o Options) verdict 
 		return v.refuse(fault.New(fault.Policy, "the database has %s and the file is %s: these have no order, so this may be a step back", from, to).
 			Hint("pgque-vendor update --latest"))
 	case semver.Compare(to, from) < 0:
-		return v.refuse(fault.New(fault.Policy, "the database has %s and the file is the older %s: going back is refused, since it would leave old functions on new tables", from, to).
-			Hint("pgque-vendor update %s", from))
+		return v.older(f, from, path, to)
 	case !confirmed && !isKnown:
 		v.upgrade = true
 		return v.changedSince(s, from, o)
@@ -132,6 +132,28 @@ func (v verdict) looksEdited(live []function) bool {
 		!slices.Contains(v.drift.Changed, "pgque.version()")
 }
 
+// older refuses the way back. The hint leads to the file that the database has, which
+// may be another one of the same tag.
+func (v verdict) older(f File, from, path, to string) verdict {
+	file, hint := "the file is", "pgque-vendor update "+from
+	if f.Tag != to {
+		file = fmt.Sprintf("the file, %q of %s, is", f.Path, f.Tag)
+	}
+	if path != f.Path {
+		hint += " --sql-path " + path
+		if strings.ContainsFunc(path, odd) { // it comes from a comment in the database
+			hint = "the file is " + strconv.Quote(path) + " of " + from
+		}
+	}
+	return v.refuse(fault.New(fault.Policy, "the database has %s and %s the older %s: going back is refused, since it would leave old functions on new tables", from, file, to).
+		Hint("%s", hint))
+}
+
+// odd reports a character that a shell may take for something else.
+func odd(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-/", r)
+}
+
 // edited: the same release, but some functions are not the file's.
 func (v verdict) edited(s *state, f File, o Options) verdict {
 	v.drifted = true
@@ -182,10 +204,10 @@ func (v verdict) changedSince(s *state, from string, o Options) verdict {
 func version(s *state, p *provenance, live string) *Version {
 	v := &Version{SQLVersion: returnedText(s.version()), Fingerprint: live}
 	if r, ok := releaseByFingerprint(live); ok {
-		v.Tag, v.SHA256 = r.tag, r.sha256
+		v.Tag, v.Path, v.SHA256 = r.tag, r.path, r.sha256
 	}
 	if p != nil {
-		v.Tag, v.Commit, v.SHA256 = p.Tag, p.Commit, p.SHA256
+		v.Tag, v.Path, v.Commit, v.SHA256 = p.Tag, p.Path, p.Commit, p.SHA256
 		v.Confirmed = p.Fingerprint == live
 	}
 	return v

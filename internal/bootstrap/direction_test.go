@@ -40,6 +40,10 @@ func TestDirectionByProvenance(t *testing.T) {
 		}
 		_, err := bootstrapAs(t, db.URL, older, Options{})
 		wantRefusal(t, err, fault.Policy, "v8.0.0-rc.1", "older v7.0.0", "update v8.0.0-rc.1")
+		elsewhere := older
+		elsewhere.Path = "elsewhere.sql"
+		_, err = bootstrapAs(t, db.URL, elsewhere, Options{})
+		wantRefusal(t, err, fault.Policy, "pgque-vendor update v8.0.0-rc.1 --sql-path "+v.Path)
 		_, err = bootstrapAs(t, db.URL, older, Options{Reinstall: true})
 		wantRefusal(t, err, fault.Policy, "older v7.0.0")
 
@@ -144,6 +148,23 @@ func TestDirectionOfRealReleases(t *testing.T) {
 				t.Errorf("%s functions are executable by PUBLIC", n)
 			}
 			worksAsApp(t, db, app)
+		})
+	}
+	// The tag v0.3.0-alpha.1 has two SQL files, of which one is that of v0.2.0.
+	for _, record := range []bool{true, false} {
+		t.Run(fmt.Sprintf("two files of one tag, recorded %t", record), func(t *testing.T) {
+			db := pg.Database(t)
+			defer forget(t, db)
+			stable := fileFrom(v2.SQL, v3.Tag, v2.Path)
+			mustBootstrap(t, db.URL, stable, Options{})
+			if r := mustBootstrap(t, db.URL, fileOf(v3), Options{}); r.Action != Upgraded || r.Plan.From.Tag != v3.Tag || r.Plan.From.Path != v2.Path {
+				t.Errorf("%q from %+v", r.Action, r.Plan.From)
+			}
+			if !record {
+				db.Exec(t, "comment on schema pgque is null")
+			}
+			_, err := bootstrapAs(t, db.URL, stable, Options{})
+			wantRefusal(t, err, fault.Policy, `"sql/pgque.sql" of v0.3.0-alpha.1, is the older v0.2.0`, "pgque-vendor update v0.3.0-alpha.1 --sql-path devel/sql/pgque.sql")
 		})
 	}
 	// Installed by one login, upgraded by another: on 16 and later the file's
