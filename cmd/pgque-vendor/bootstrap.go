@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -128,12 +127,30 @@ func (o *bootstrapOptions) validate() error {
 	case o.lockTimeout < time.Millisecond:
 		return fault.New(fault.Usage, "--lock-timeout is %s: it takes 1ms or more", o.lockTimeout)
 	}
-	for _, role := range slices.Concat(o.grantAdmin, o.grantWriter, o.grantReader) {
-		if role == "" {
-			return fault.New(fault.Usage, "a --grant flag has an empty role name")
+	if reserved(o.owner) || strings.HasPrefix(o.owner, "pg_") { // the latter may have rights to the whole server
+		return fault.New(fault.Usage, "--owner %q: no schema can belong to it", o.owner)
+	}
+	for _, flag := range []struct {
+		name, role string
+		to         []string
+	}{{"grant-admin", bootstrap.Admin, o.grantAdmin}, {"grant-writer", bootstrap.Writer, o.grantWriter}, {"grant-reader", bootstrap.Reader, o.grantReader}} {
+		for _, to := range flag.to {
+			switch {
+			case to == "":
+				return fault.New(fault.Usage, "--%s has an empty role name", flag.name)
+			case reserved(to):
+				return fault.New(fault.Usage, "--%s %q: there can be no such role", flag.name, to)
+			case to != flag.role && (to == bootstrap.Writer || to == bootstrap.Reader):
+				return fault.New(fault.Usage, "--%s %q: it takes a role of yours, not one of PgQue's", flag.name, to)
+			}
 		}
 	}
 	return nil
+}
+
+// reserved reports names that PostgreSQL keeps for itself.
+func reserved(role string) bool {
+	return role == "public" || role == "none"
 }
 
 // readFile reads the SQL once, proved against SOURCE.json; that buffer is what

@@ -134,7 +134,10 @@ func (o *bootstrapOptions) print(env *environment, r *bootstrap.Report, f bootst
 
 func (o *bootstrapOptions) verdict(r *bootstrap.Report, f bootstrap.File, took time.Duration) string {
 	to := describeTag(f.Tag, f.Commit)
-	from := "what it had"
+	install, from := "install", "what it had"
+	if r.Plan.From != nil {
+		install = "reinstall"
+	}
 	if v := r.Plan.From; v != nil && v.Tag != "" {
 		from = describeTag(v.Tag, v.Commit)
 		if v.Tag == f.Tag && v.Path != f.Path { // two files of one tag
@@ -144,11 +147,11 @@ func (o *bootstrapOptions) verdict(r *bootstrap.Report, f bootstrap.File, took t
 	ms := took.Round(time.Millisecond)
 	switch r.Action {
 	case bootstrap.Installed:
-		return fmt.Sprintf("installed PgQue %s in database %q, owned by %q%s (%s)", to, r.Database, r.Plan.Owner, grantWords(r), ms)
+		return fmt.Sprintf("%sed PgQue %s in database %q, owned by %q%s (%s)", install, to, r.Database, r.Plan.Owner, grantWords(r), ms)
 	case bootstrap.Upgraded:
 		return fmt.Sprintf("upgraded PgQue in database %q from %s to %s%s (%s)", r.Database, from, to, grantWords(r), ms)
 	case bootstrap.WouldInstall:
-		return fmt.Sprintf("would install PgQue %s in database %q", to, r.Database)
+		return fmt.Sprintf("would %s PgQue %s in database %q", install, to, r.Database)
 	case bootstrap.WouldUpgrade:
 		return fmt.Sprintf("would upgrade PgQue in database %q from %s to %s", r.Database, from, to)
 	case bootstrap.Refused:
@@ -159,9 +162,21 @@ func (o *bootstrapOptions) verdict(r *bootstrap.Report, f bootstrap.File, took t
 		if o.check || o.plan {
 			done = "to be completed"
 		}
-		return fmt.Sprintf("database %q has PgQue %s; %s: %s (%s)", r.Database, to, done, strings.Join(r.Plan.Lines(f), "; "), ms)
+		return fmt.Sprintf("database %q has PgQue %s; %s%s (%s)", r.Database, to, done, stepWords(r.Plan.Lines(f)), ms)
 	}
 	return fmt.Sprintf("database %q has PgQue %s, nothing to do%s (%s)", r.Database, to, grantWords(r), ms)
+}
+
+// stepWords keeps a verdict of many steps to one line; --plan and --verbose have all.
+func stepWords(steps []string) string {
+	if len(steps) > 3 {
+		return fmt.Sprintf(" in %d steps", len(steps))
+	}
+	var words []string
+	for _, step := range steps {
+		words = append(words, strings.TrimSuffix(step, ";"))
+	}
+	return ": " + strings.Join(words, "; ")
 }
 
 func grantWords(r *bootstrap.Report) string {
