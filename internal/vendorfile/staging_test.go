@@ -3,6 +3,7 @@ package vendorfile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -533,6 +534,22 @@ func TestInterruptedHintIsOurs(t *testing.T) {
 		f := mustCheck(t, dir).Findings[0]
 		if f.Code != Interrupted || f.Hint != want || strings.Contains(f.Message, "evil") {
 			t.Errorf("%q: got %+v", text, f)
+		}
+	}
+	// A run of this machine may have lifted a protection, or asked another upstream.
+	// One that came with somebody's commit must not have it done by whoever repairs.
+	here, err := os.Hostname()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, flags := range []string{"--force", "--for''ce", "--accept-moved-tag", "--go-marker", "--repo evil/PgQue", "--repo=evil/PgQue", "--api-url http://x", "--from tests/x.bundle"} {
+		text := "pgque-vendor update v0.2.0 " + flags
+		put(t, dir, commandName, text+"\n")
+		for host, want := range map[string]string{"elsewhere": ours, here: text} {
+			put(t, dir, ownerName, fmt.Sprintf(`{"pid": 1, "host": %q}`, host))
+			if f := mustCheck(t, dir).Findings[0]; f.Hint != want {
+				t.Errorf("%q of %q: got %+v, want %q", text, host, f, want)
+			}
 		}
 	}
 }
