@@ -138,6 +138,9 @@ func (o *diffOptions) run(ctx context.Context, env *environment) error {
 }
 
 func (o *diffOptions) validate() error {
+	if err := checkSQLPath(o.sqlPath); err != nil {
+		return err
+	}
 	chosen := 0
 	for _, on := range []bool{o.stat, o.nameOnly, o.api, o.json} {
 		if on {

@@ -150,3 +150,17 @@ func sqlPathOr(flag string, src *vendorfile.Source) string {
 	}
 	return defaultSQLPath
 }
+
+// checkSQLPath refuses a --sql-path that can't be one, before anybody is asked.
+func checkSQLPath(path string) error {
+	switch path {
+	case "":
+		return nil
+	case vendorfile.LicenseName, vendorfile.NoticeName:
+		return fault.New(fault.Usage, "--sql-path is %q, which is vendored as that file", path)
+	}
+	if err := vendorfile.CheckPath(path); err != nil {
+		return fault.New(fault.Usage, "--sql-path: %s", err)
+	}
+	return nil
+}

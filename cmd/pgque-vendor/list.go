@@ -63,6 +63,9 @@ if the vendored tag is no version, so that nothing tells.`,
 }
 
 func (o *listOptions) run(ctx context.Context, env *environment) error {
+	if err := checkSQLPath(o.sqlPath); err != nil {
+		return err
+	}
 	src, err := readSourceIfAny(o.dir)
 	if err != nil {
 		return err
@@ -169,13 +172,13 @@ func (o *listOptions) print(env *environment, doc listDocument) error {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	for _, t := range doc.Tags {
-		fmt.Fprintf(w, "%s\t%s\t%s", printable(t.Tag), t.Commit.Short(), t.Kind)
+		fmt.Fprintf(w, "%s\t%s\t%s", oneLine(t.Tag), t.Commit.Short(), t.Kind)
 		if o.sql {
 			switch {
 			case *t.SQLBlob == "":
 				fmt.Fprint(w, "\tno SQL file")
 			case *t.SameSQLAs != "":
-				fmt.Fprintf(w, "\tsame SQL as %s", printable(*t.SameSQLAs))
+				fmt.Fprintf(w, "\tsame SQL as %s", oneLine(*t.SameSQLAs))
 			default:
 				fmt.Fprintf(w, "\tSQL %s", t.SQLBlob.Short())
 			}

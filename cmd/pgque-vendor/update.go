@@ -23,6 +23,8 @@ type updateOptions struct {
 	dryRun         bool
 	prBody         string
 	json           bool
+
+	saidMoved bool // that the tag moved: the folder is looked at twice
 }
 
 func newUpdateCommand(env *environment) *cobra.Command {
@@ -42,6 +44,7 @@ and that the same command repairs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				o.tag = args[0]
+				o.latest = o.latest && env.typed["latest"] != nil // a typed tag wins over the environment
 			}
 			return o.run(cmd.Context(), env)
 		},
@@ -231,6 +234,9 @@ func (o *updateOptions) command(tag, also string) string {
 }
 
 func (o *updateOptions) validate() error {
+	if err := checkSQLPath(o.sqlPath); err != nil {
+		return err
+	}
 	if o.latest && o.tag != "" {
 		return fault.New(fault.Usage, "--latest and the tag %q exclude each other", o.tag)
 	}
@@ -271,7 +277,10 @@ func (o *updateOptions) checkMoved(env *environment, src *vendorfile.Source, tag
 	}
 	link := compareLink(o.upstream, src, string(tag.Commit))
 	if o.acceptMovedTag {
-		env.warnf("tag %q moved %s -> %s; accepted", tag.Name, shortID(src.Commit), shortID(tag.Commit))
+		if !o.saidMoved {
+			env.warnf("tag %q moved %s -> %s; accepted", tag.Name, shortID(src.Commit), shortID(tag.Commit))
+		}
+		o.saidMoved = true
 		return nil
 	}
 	return fault.New(fault.Integrity, "tag %q moved %s -> %s", tag.Name, src.Commit, tag.Commit).

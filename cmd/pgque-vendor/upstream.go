@@ -90,6 +90,15 @@ func (f *upstreamFlags) again() string {
 	return s
 }
 
+// listCommand shows the tags of the same upstream, without the folder's SOURCE.json.
+func (f *upstreamFlags) listCommand(src *vendorfile.Source) string {
+	command := "pgque-vendor list"
+	if repository := f.repository(src); f.repo == "" && repository != defaultRepository {
+		command += " --repo " + shellQuote(repository)
+	}
+	return command + f.again()
+}
+
 // open returns the source that the flags name, and what releases it. src is
 // what is vendored, or nil.
 func (f *upstreamFlags) open(ctx context.Context, env *environment, src *vendorfile.Source) (upstream, func(), error) {
@@ -127,6 +136,7 @@ func (f *upstreamFlags) openGitHub(ctx context.Context, env *environment, src *v
 		TokenSource: tokenSource,
 		Timeout:     f.timeout,
 		UserAgent:   "pgque-vendor/" + version(),
+		List:        f.listCommand(src),
 		Log:         env.log,
 		Notice:      func(s string) { env.warnf("%s", s) },
 	})
@@ -252,7 +262,11 @@ func thousands(n int64) string {
 // another one.
 func compareLink(f upstreamFlags, src *vendorfile.Source, commit string) string {
 	if f.from != "" {
-		return fmt.Sprintf("git -C %s diff %s %s", shellQuote(f.from), src.Commit, commit)
+		clone, where := "", shellQuote(f.from)
+		if info, err := os.Stat(f.from); err == nil && !info.IsDir() { // a bundle
+			clone, where = "git clone -q --mirror "+where+" pgque.git && ", "pgque.git"
+		}
+		return fmt.Sprintf("%sgit -C %s diff %s %s", clone, where, src.Commit, commit)
 	}
 	return fmt.Sprintf("%s/%s/compare/%s...%s", f.web, src.Repository, src.Commit, commit)
 }

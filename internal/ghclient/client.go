@@ -10,6 +10,7 @@
 package ghclient
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -47,6 +48,8 @@ type Options struct {
 	// Transport makes the connections. nil means a copy of Go's default one,
 	// which takes proxies and certificate authorities from where Go takes them.
 	Transport *http.Transport
+	// List is the command that shows the tags, for a hint; "" is pgque-vendor list.
+	List string
 	// Log gets a line for each request, never with a secret. nil is silent.
 	Log *slog.Logger
 	// Notice gets what a person should know although all went well: a refused
@@ -60,6 +63,7 @@ type Client struct {
 	transport *transport
 	timeout   time.Duration
 	host      string // for messages
+	list      string // for hints
 
 	budget   sync.Once
 	deadline time.Time // set by the first request
@@ -105,7 +109,7 @@ func New(o Options) (*Client, error) {
 		o.Transport.MaxIdleConnsPerHost = 8 // blobs are fetched side by side
 	}
 
-	c := &Client{timeout: o.Timeout, host: base.Host, owner: owner, name: name}
+	c := &Client{timeout: o.Timeout, host: base.Host, list: cmp.Or(o.List, "pgque-vendor list"), owner: owner, name: name}
 	c.transport, err = newTransport(base, o)
 	if err != nil {
 		return nil, err

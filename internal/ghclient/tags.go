@@ -112,7 +112,7 @@ func (c *Client) tagRef(ctx context.Context, tag string) (*github.GitObject, err
 	if err != nil {
 		err = c.failed(ctx, err)
 		if hasStatus(err, http.StatusNotFound, http.StatusConflict) { // 409: the repository is empty
-			err = fault.New(fault.Upstream, "no tag %q in %q", tag, c.fullName()).Hint("pgque-vendor list")
+			err = fault.New(fault.Upstream, "no tag %q in %q", tag, c.fullName()).Hint("%s", c.list)
 		}
 		return nil, err
 	}
