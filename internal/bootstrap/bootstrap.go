@@ -124,7 +124,7 @@ type Report struct {
 // on a standby. The report is there also when the plan is a refusal.
 func Inspect(ctx context.Context, conn *pgx.Conn, f File, o Options) (*Report, error) {
 	r, err := inspect(ctx, conn, f, o, checkData)
-	return r, final(ctx, err, f, "")
+	return r, final(ctx, err, f, nil)
 }
 
 // inspect is Inspect, with a check of rows for a plan that runs the file. A run
@@ -249,7 +249,7 @@ func firstLook(ctx context.Context, dial Dial, f File, o Options) (*pgx.Conn, *R
 		}
 		closeConn(conn)
 		if ctx.Err() != nil || try >= maxTries || !retryable(err) {
-			return nil, nil, final(ctx, err, f, "")
+			return nil, nil, final(ctx, err, f, nil)
 		}
 		o.say("trying again: %s", short(err))
 		pause(ctx, try)
@@ -267,7 +267,7 @@ func pause(ctx context.Context, try int) {
 // untilDone repeats the transaction while it fails for a reason that passes.
 func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options) (*Report, error) {
 	defer func() { closeConn(conn) }()
-	held := "" // who had the lock that we did not get
+	var held holders // who had the lock that we did not get
 	for try := 1; ; try++ {
 		r, err := install(ctx, conn, f, o)
 		var lost *lostCommit
@@ -277,7 +277,7 @@ func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options
 		locked := lockNotGot(err)
 		if locked {
 			held = blockers(ctx, conn)
-			o.say("a lock was not got within %s, it is held by %s; trying again", o.LockTimeout, orUnknown(held))
+			o.say("a lock was not got within %s, it is held by %s; trying again", o.LockTimeout, held)
 		}
 		if err == nil || ctx.Err() != nil || !retryable(err) || !locked && try >= maxTries {
 			return r, final(ctx, err, f, held)
@@ -302,13 +302,6 @@ func untilDone(ctx context.Context, conn *pgx.Conn, dial Dial, f File, o Options
 // for a lock is bounded by the run's deadline instead.
 const maxTries = 20
 
-func orUnknown(held string) string {
-	if held == "" {
-		return "a session that has ended since"
-	}
-	return held
-}
-
 func (p *Plan) err() error {
 	if p.Refusal == nil {
 		return nil
@@ -324,7 +317,7 @@ func (o Options) say(format string, args ...any) {
 
 // final is the error of a run that has ended: a signal where that is why, the
 // time limit with what it was spent on, else an explanation for a person.
-func final(ctx context.Context, err error, f File, held string) error {
+func final(ctx context.Context, err error, f File, held holders) error {
 	if err == nil || ctx.Err() == nil {
 		return explain(err, f)
 	}
@@ -336,9 +329,9 @@ func final(ctx context.Context, err error, f File, held string) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	if held != "" {
+	if len(held) > 0 {
 		return fault.New(fault.Database, "the time limit was over while waiting for a lock on PgQue's tables, held by %s; nothing was changed", held).
-			Hint("wait for that session to end, or end it: SELECT pg_terminate_backend(PID);")
+			Hint("wait for that session to end, or end it: %s", held.end())
 	}
 	return explain(context.DeadlineExceeded, f)
 }

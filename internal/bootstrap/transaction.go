@@ -75,19 +75,21 @@ func lockInstall(ctx context.Context, tx pgx.Tx, o Options) error {
 	if err := tx.QueryRow(ctx, "select pg_try_advisory_xact_lock($1)", lockKey).Scan(&got); err != nil || got {
 		return err
 	}
-	holder, err := lockHolder(ctx, tx)
+	holding, err := lockHolder(ctx, tx)
 	if err != nil {
 		return err
 	}
-	o.say("waiting for the install lock, held by %s", holder)
+	o.say("waiting for the install lock, held by %s", holding)
 	// The lock has its own limit, the context's deadline; a table lock's is set after it.
-	if err := setLockTimeout(ctx, tx, 0); err != nil {
-		return err
+	if err = setLockTimeout(ctx, tx, 0); err == nil {
+		_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", lockKey)
 	}
-	_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", lockKey)
 	if err != nil && ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holder).
-			Hint("if that is a bootstrap that hangs, end it; a session that was forgotten: SELECT pg_terminate_backend(PID);")
+		late := fault.New(fault.Database, "the install lock was not got in time; it is held by %s", holding)
+		if len(holding) > 0 {
+			late.Hint("if that is a bootstrap that hangs, or a session that was forgotten, end it: %s", holding.end())
+		}
+		return late
 	}
 	if err != nil {
 		return err
@@ -100,27 +102,51 @@ func setLockTimeout(ctx context.Context, tx pgx.Tx, d time.Duration) error {
 	return err
 }
 
-// lockHolder describes the session that has the install lock.
-func lockHolder(ctx context.Context, tx pgx.Tx) (string, error) {
-	rows, err := tx.Query(ctx, `
-		select format('pid %s (%s, %s, since %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'),
+// holder is a session that has a lock.
+type holder struct {
+	PID  int
+	Text string // "pid 7 (its application, its state)"
+}
+
+type holders []holder
+
+func (h holders) String() string {
+	var texts []string
+	for _, session := range h {
+		texts = append(texts, session.Text)
+	}
+	if len(texts) == 0 {
+		return "a session that has ended since"
+	}
+	return strings.Join(texts, ", ")
+}
+
+// end is the SQL that ends them.
+func (h holders) end() string {
+	var calls []string
+	for _, session := range h {
+		calls = append(calls, fmt.Sprintf("pg_terminate_backend(%d)", session.PID))
+	}
+	return "SELECT " + strings.Join(calls, ", ") + ";"
+}
+
+func collectHolders(rows pgx.Rows, err error) (holders, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[holder])
+}
+
+// lockHolder finds the session that has the install lock.
+func lockHolder(ctx context.Context, tx pgx.Tx) (holders, error) {
+	return collectHolders(tx.Query(ctx, `
+		select a.pid, format('pid %s (%s, %s, since %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'),
 		              coalesce(a.state, 'state not visible'), coalesce(to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ'), '?'))
 		from pg_locks as l
 		join pg_stat_activity as a on a.pid = l.pid
 		where l.locktype = 'advisory' and l.granted and l.objsubid = 1
 		  and l.database = (select oid from pg_database where datname = current_database())
-		  and l.classid::bigint = $1 and l.objid::bigint = $2`, int64(uint64(lockKey)>>32), lockKey&0xffffffff)
-	if err != nil {
-		return "", err
-	}
-	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return "", err
-	}
-	if len(holders) == 0 {
-		return "a session that has just ended", nil
-	}
-	return strings.Join(holders, ", "), nil
+		  and l.classid::bigint = $1 and l.objid::bigint = $2`, int64(uint64(lockKey)>>32), lockKey&0xffffffff))
 }
 
 // lockTables takes the locks that the file takes anyway, in the order in which
@@ -147,32 +173,25 @@ func lockTables(ctx context.Context, tx pgx.Tx, tables []string) error {
 	return nil
 }
 
-// blockers describes who holds locks on PgQue's tables, after a lock was not
+// blockers finds who holds locks on PgQue's tables, after a lock was not
 // got in time. It is asked in a transaction of its own: the failed one can
 // answer nothing any more.
-func blockers(ctx context.Context, conn *pgx.Conn) string {
+func blockers(ctx context.Context, conn *pgx.Conn) holders {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	tx, err := begin(ctx, conn, "read only", 0)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer rollback(tx)
-	rows, err := tx.Query(ctx, `
-		select distinct format('pid %s (%s, %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'), coalesce(a.state, 'state not visible'))
+	found, _ := collectHolders(tx.Query(ctx, `
+		select distinct a.pid, format('pid %s (%s, %s)', a.pid, coalesce(nullif(a.application_name, ''), 'no application name'), coalesce(a.state, 'state not visible'))
 		from pg_locks as l
 		join pg_class as c on c.oid = l.relation
 		join pg_namespace as n on n.oid = c.relnamespace
 		join pg_stat_activity as a on a.pid = l.pid
 		where n.nspname = 'pgque' and l.granted and l.pid <> pg_backend_pid()
 		  and l.database = (select oid from pg_database where datname = current_database())
-		order by 1 limit 5`)
-	if err != nil {
-		return ""
-	}
-	holders, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return ""
-	}
-	return strings.Join(holders, ", ")
+		order by 1 limit 5`))
+	return found
 }
