@@ -53,9 +53,7 @@ must have the SHA-256 that SOURCE.json has; SOURCE.json is never rewritten.`,
 }
 
 func (o *restoreOptions) run(ctx context.Context, env *environment) error {
-	if err := vendorfile.CheckWritable(o.dir); err != nil {
-		return err
-	}
+	unwritable := vendorfile.CheckWritable(o.dir) // no trouble where there is nothing to do
 	local, err := o.readPinned()
 	if err != nil {
 		return err
@@ -66,6 +64,9 @@ func (o *restoreOptions) run(ctx context.Context, env *environment) error {
 	}
 	if len(wanted) == 0 && !local.report.Interrupted && !local.report.NoAttributes {
 		return o.report(env, "unchanged", local.source, nil)
+	}
+	if unwritable != nil {
+		return unwritable
 	}
 	files, err := o.fetch(ctx, env, local.source, wanted)
 	if err != nil {

@@ -24,7 +24,8 @@ type updateOptions struct {
 	prBody         string
 	json           bool
 
-	saidMoved bool // that the tag moved: the folder is looked at twice
+	unwritable error // why the folder can't be written, should it have to be
+	saidMoved  bool  // that the tag moved: the folder is looked at twice
 }
 
 func newUpdateCommand(env *environment) *cobra.Command {
@@ -106,6 +107,9 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 		summary.Action = "would-update"
 		return o.report(env, summary)
 	}
+	if o.unwritable != nil {
+		return o.unwritable
+	}
 	// The folder is finished and unlocked before the first word is printed: a
 	// reader that has gone away ends this process.
 	summary, err := o.write(ctx, env, up, tag)
@@ -126,11 +130,18 @@ func (o *updateOptions) checkLocal(env *environment) (*localState, error) {
 		env.sayf("note: %s", n)
 	}
 	if !o.dryRun {
-		if err := vendorfile.CheckWritable(o.dir); err != nil {
-			return nil, err
-		}
+		o.unwritable = vendorfile.CheckWritable(o.dir)
 	}
-	return readLocal(o.dir)
+	local, err := readLocal(o.dir)
+	if o.unwritable != nil && (err != nil || !o.mayBeThere(local)) {
+		return nil, o.unwritable
+	}
+	return local, err
+}
+
+// mayBeThere reports whether nothing may have to be written.
+func (o *updateOptions) mayBeThere(local *localState) bool {
+	return !o.force && local.source != nil && local.report.Clean() && (o.latest || o.tag == local.source.Tag)
 }
 
 // change is what an update writes.
