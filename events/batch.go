@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,7 +32,6 @@ type batch struct {
 	seen       int       // events read so far
 	first      []*record // read in the round trip that opened it
 	haveFirst  bool
-	firstLimit int // the most rows that first can hold
 }
 
 // waiting is what is known to wait behind the batch, when there is more.
@@ -75,16 +73,14 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 	return w, err
 }
 
-// openSQL opens the next batch and leaves its number and how many rows to read in
-// settings of the session for firstSQL, unless it seems to be too large to be read
-// at once. Joining it together from the tables again costs more than reading a
-// small batch. The estimate may be too low, so twice as many are read.
+// openSQL opens the next batch and leaves its number in a setting of the session
+// for firstSQL, unless it seems to be too large to be read at once. Joining it
+// together from the tables again costs more than reading a small batch.
 var openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq,
 		exists (select from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id),
 		pg_catalog.set_config('pgque_events.batch', case
-			when coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0) <= ` + strconv.Itoa(wholeRows) + ` then coalesce(b.batch_id::text, '')
-			else '' end, false),
-		pg_catalog.set_config('pgque_events.rows', greatest(100, 2 * coalesce(b.cur_tick_event_seq - b.prev_tick_event_seq, 0))::text, false)
+			when b.cur_tick_event_seq - b.prev_tick_event_seq > ` + strconv.Itoa(wholeRows) + ` then ''
+			else coalesce(b.batch_id::text, '') end, false)
 	from pgque.next_batch_info($1::text, $2::text) b`
 
 // openAfterSQL is openSQL after an ackSQL that has acked.
@@ -92,33 +88,21 @@ var openAfterSQL = openSQL + " where pg_catalog.current_setting('pgque_events.ac
 
 // opened is the batch that openSQL left, or no row: the condition does not depend
 // on rows, so the server looks at it before it calls the function.
-const opened = `(select e.* from pgque.get_batch_events(nullif(pg_catalog.current_setting('pgque_events.batch', true), '')::bigint) e
-	where pg_catalog.current_setting('pgque_events.batch', true) <> '')`
+const opened = `pgque.get_batch_events(nullif(pg_catalog.current_setting('pgque_events.batch', true), '')::bigint) e
+	where pg_catalog.current_setting('pgque_events.batch', true) <> ''`
 
-// firstSQL reads the batch that openSQL opened. To sum sizes up, as wholeSQL does,
-// takes a third of the time that the rows themselves take. So each text has an equal
-// share of wholeBytes, and the texts of a row with a larger one are left out, with a
-// mark: then the batch is read again by wholeSQL.
-var firstSQL = func() string {
-	list, sizes := columns, make([]string, len(texts))
-	for i, text := range texts {
-		list = strings.Replace(list, text, "case when not large then "+text+" end", 1)
-		sizes[i] = "octet_length(" + text + ")"
-	}
-	return list + `, large
-		from (select e.*, coalesce(greatest(` + strings.Join(sizes, ", ") + `) > ` + share + `, false) as large
-			from ` + opened + ` e order by ev_id limit (select pg_catalog.current_setting('pgque_events.rows', true)::bigint)) e order by ev_id`
-}()
+// firstSQL reads the batch that openSQL opened. It is as plain as can be: for a
+// small batch the planning counts, and to sum sizes up, as wholeSQL does, takes a
+// third of the time that the rows themselves take. What comes beyond wholeBytes is
+// dropped, and then the batch is read again, the careful way.
+var firstSQL = columns + " from " + opened + " order by ev_id limit " + strconv.Itoa(wholeRows)
 
-// share is a sub-select so that it is worked out once, not for each row.
-var share = "(select " + strconv.Itoa(wholeBytes) + " / pg_catalog.current_setting('pgque_events.rows', true)::bigint)"
+// firstCarefulSQL is for a queue with large batches.
+var firstCarefulSQL = wholeSQL("(select e.* from " + opened + ")")
 
-// firstUnevenSQL is for a queue whose payloads are of very different sizes.
-var firstUnevenSQL = wholeSQL(opened)
-
-// unevenFor is how many batches are read by firstUnevenSQL after one in which a
-// payload was left out.
-const unevenFor = 100
+// carefulFor is how many batches are read by firstCarefulSQL after one that was
+// larger than wholeBytes.
+const carefulFor = 100
 
 // open takes the next batch, or the one that is open already, and reads it if it
 // is not large, in one round trip. It returns nil when there is none.
@@ -149,12 +133,12 @@ type opening struct {
 
 	run     *run
 	batch   *batch // nil when there was none
-	even    bool   // it is read by firstSQL
-	leftOut bool   // a payload that was larger than its share
+	careful bool   // it is read by firstCarefulSQL, which keeps to the limit
+	size    int    // of what was read
 }
 
 func (r *run) opening(sql string, w waiting) *opening {
-	o := &opening{run: r, even: r.uneven == 0}
+	o := &opening{run: r, careful: r.careful > 0}
 	o.open = statement{sql: sql, args: []string{r.queue, r.name, strconv.Itoa(w.queueID)}, row: func(row [][]byte) (err error) {
 		if row[0] == nil {
 			return nil
@@ -166,8 +150,9 @@ func (r *run) opening(sql string, w waiting) *opening {
 	}}
 	if r.can.settleAtOnce {
 		st := statement{sql: firstSQL, binary: true, row: o.row}
-		if !o.even {
-			st.sql = firstUnevenSQL
+		if o.careful {
+			r.careful--
+			st.sql = firstCarefulSQL
 		}
 		o.read = []statement{st}
 	}
@@ -175,17 +160,23 @@ func (r *run) opening(sql string, w waiting) *opening {
 }
 
 func (o *opening) row(row [][]byte) error {
-	if o.batch == nil {
+	if o.batch == nil || o.tooLarge() {
 		return nil
 	}
-	if len(row) == 11 {
-		o.leftOut = o.leftOut || len(row[10]) == 1 && row[10][0] == 1
-		row = row[:10]
-	}
 	rec, err := o.run.parse(row)
+	if err != nil {
+		return err
+	}
+	if o.size += rec.size(); o.tooLarge() {
+		o.run.careful = carefulFor
+		o.batch.first = nil
+		return nil
+	}
 	o.batch.first = append(o.batch.first, rec)
-	return err
+	return nil
 }
+
+func (o *opening) tooLarge() bool { return !o.careful && o.size > wholeBytes }
 
 // end gives the batch. When reading it failed it is read again, like a large one.
 func (o *opening) end(failed error) *batch {
@@ -193,17 +184,9 @@ func (o *opening) end(failed error) *batch {
 	if b == nil {
 		return nil
 	}
-	b.haveFirst = len(o.read) > 0 && failed == nil && b.estimate <= wholeRows && !o.leftOut
+	b.haveFirst = len(o.read) > 0 && failed == nil && b.estimate <= wholeRows && !o.tooLarge()
 	if !b.haveFirst {
 		b.first = nil
-	}
-	if b.firstLimit = wholeRows; o.even {
-		b.firstLimit = int(max(100, 2*b.estimate))
-	} else {
-		o.run.uneven--
-	}
-	if o.leftOut {
-		o.run.uneven = unevenFor
 	}
 	return b
 }

@@ -126,10 +126,8 @@ func wholeSQL(source string) string {
 }
 
 func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
-	limit := wholeRows
 	if rd.batch.haveFirst {
 		records, rd.batch.first = rd.batch.first, nil
-		limit = rd.batch.firstLimit
 	} else if records, err = rd.query(ctx, wholeSQL(rd.source)); err != nil {
 		return nil, err
 	}
@@ -139,7 +137,7 @@ func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
 	}
 	// The server counts in its own encoding, in which a text may be longer than in
 	// ours. Where that could matter, look once more.
-	rd.done = len(records) < limit && size < wholeBytes/2
+	rd.done = len(records) < wholeRows && size < wholeBytes/2
 	if len(records) > 0 {
 		rd.last = records[len(records)-1].ID
 	}

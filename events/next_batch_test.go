@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -99,5 +100,47 @@ func TestCrashWithTheNextBatchOpen(t *testing.T) {
 	}
 	if n := value[int](t, pool, retries); n != 0 {
 		t.Errorf("%d retries", n)
+	}
+}
+
+// Batches of few but large events, one behind the other: the first is read again in
+// pieces, the next ones with care from the start, and each event is handled once.
+func TestLargeBatchesBehindOneAnother(t *testing.T) {
+	t.Parallel()
+	_, pool := setUp(t, newest(t))
+	const batches, each = 3, 250 // of 24 MB
+	for range batches {
+		if _, err := pool.Exec(t.Context(), "select pgque.send_batch('q', 't', array(select '\"' || repeat('x', 100000) || i || '\"' from generate_series(1, $1::int) i))", each); err != nil {
+			t.Fatal(err)
+		}
+		eventstest.Tick(t, pool, queue)
+	}
+	var mu sync.Mutex
+	times := map[int64]int{}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	settled := 0
+	c := handler(pool, events.ConsumerConfig{Workers: 2, Observer: func(o events.Observation) {
+		if s, ok := o.(events.Settled); ok {
+			if settled += s.Events; settled == batches*each {
+				stop()
+			}
+		}
+	}}, func(_ context.Context, e *events.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		times[e.ID]++
+		return nil
+	})
+	if err := c.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for id, n := range times {
+		if n != 1 {
+			t.Errorf("event %d was handled %d times", id, n)
+		}
+	}
+	if len(times) != batches*each {
+		t.Errorf("%d events were handled, want %d", len(times), batches*each)
 	}
 }
