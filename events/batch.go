@@ -57,7 +57,8 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 	var w waiting
 	var unticked, idlePeriod float64
 	err := r.pool.QueryRow(ctx, `select s.sub_queue, s.sub_id, s.sub_batch, coalesce(q.queue_max_retries, 5),
-			exists (select from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick),
+			(select t.tick_id from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
+				order by t.tick_queue, t.tick_id limit 1) is not null,
 			coalesce(extract(epoch from pg_catalog.clock_timestamp() - (select t.tick_time from pgque.tick t
 				where t.tick_queue = s.sub_queue order by t.tick_id desc limit 1)), 0)::float8,
 			extract(epoch from q.queue_ticker_idle_period)::float8
@@ -75,9 +76,11 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 
 // openSQL opens the next batch and leaves its number in a setting of the session
 // for firstSQL, unless it seems to be too large to be read at once. Joining it
-// together from the tables again costs more than reading a small batch.
+// together from the tables again costs more than reading a small batch. To look for
+// a later tick in the order of its index keeps the server from reading all ticks.
 var openSQL = `select b.batch_id, b.cur_tick_event_seq - b.prev_tick_event_seq,
-		exists (select from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id),
+		(select t.tick_id from pgque.tick t where t.tick_queue = $3::text::int and t.tick_id > b.cur_tick_id
+			order by t.tick_queue, t.tick_id limit 1) is not null,
 		pg_catalog.set_config('pgque_events.batch', case
 			when b.cur_tick_event_seq - b.prev_tick_event_seq > ` + strconv.Itoa(wholeRows) + ` then ''
 			else coalesce(b.batch_id::text, '') end, false)
