@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the event library beside its floor and prints the table of
-# docs/benchmarks.md. Takes about eight minutes on a machine that does nothing
+# docs/benchmarks.md. Takes about six minutes on a machine that does nothing
 # else; ends non-zero when a target is missed.
 #
 #   bench/run.sh [go test flags, such as -run Publish or -args -rounds 21]
