@@ -93,7 +93,7 @@ func pgbench(t *testing.T, db *pgtest.DB, script string) func() float64 {
 	t.Helper()
 	program, err := exec.LookPath("pgbench")
 	if err != nil {
-		t.Skip("no pgbench in PATH")
+		t.Fatal("no pgbench in PATH, which the figure is to stand beside")
 	}
 	file := filepath.Join(t.TempDir(), "script.sql")
 	if err := os.WriteFile(file, []byte(script+"\n"), 0o600); err != nil {
