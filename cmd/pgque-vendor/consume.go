@@ -128,14 +128,18 @@ func (o *consumeOptions) arguments(args []string, dash int) error {
 	return nil
 }
 
+// longest bounds times that are added up: near the largest duration the sum would be
+// negative, and a default would take its place.
+const longest = 365 * 24 * time.Hour
+
 func (o *consumeOptions) validate() error {
 	switch {
 	case o.workers < 1 || o.workers > 1000:
 		return fault.New(fault.Usage, "--workers is %d: it takes 1 to 1000", o.workers)
-	case o.limit <= 0:
-		return fault.New(fault.Usage, "--limit is %s: it takes more than 0", o.limit)
-	case o.grace < 0:
-		return fault.New(fault.Usage, "--grace is %s: it takes 0 or more", o.grace)
+	case o.limit <= 0 || o.limit > longest:
+		return fault.New(fault.Usage, "--limit is %s: it takes more than 0, and at most %s", o.limit, longest)
+	case o.grace < 0 || o.grace > longest:
+		return fault.New(fault.Usage, "--grace is %s: it takes 0 to %s", o.grace, longest)
 	case o.retryAfter < 0:
 		return fault.New(fault.Usage, "--retry-after is %s: it takes 0 or more", o.retryAfter)
 	case o.print && o.stream:
