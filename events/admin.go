@@ -261,7 +261,8 @@ func firstTick(ctx context.Context, tx pgx.Tx, queue string) error {
 
 // Unsubscribe ends a subscription and says whether there was one. The consumer's
 // retries are dropped and, when it has no other subscription, all its dead
-// letters too. It needs pgque_reader.
+// letters too. Stop the consumer first: one that runs subscribes itself again. It
+// needs pgque_reader.
 func Unsubscribe(ctx context.Context, db DB, queue, consumer string) (bool, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
