@@ -41,7 +41,9 @@ type TickerConfig struct {
 }
 
 // Ticker makes the ticks that cut queues into batches, moves due retries back
-// into their queues, and rotates the queues' tables. Make one with [NewTicker].
+// into their queues, and rotates the queues' tables. Events that are committed
+// after the tick that their numbers brought about, which PgQue leaves waiting for
+// something else to happen, get a tick of their own. Make one with [NewTicker].
 type Ticker struct {
 	pool     *pgxpool.Pool
 	config   TickerConfig
@@ -51,6 +53,7 @@ type Ticker struct {
 
 	// One loop's own: queues that fail by themselves, and what was warned of.
 	troubled   troubles // tickLoop
+	unasked    troubles // tickLoop
 	last       lastLook // tickLoop
 	unrotated  troubles // upkeepLoop, like the rest
 	unretried  troubles
@@ -77,8 +80,9 @@ type Ticked struct {
 // Retried is observed when due retries went back into their queues.
 type Retried struct{ Events int }
 
-// TickerFailed is observed for each failed try of an action ("tick", "retry",
-// "rotate", "maintain", "settings", "start"). Queue is "" when it concerns all queues.
+// TickerFailed is observed for each failed try of an action ("tick", "late",
+// "retry", "rotate", "maintain", "settings", "start"). "late" looks for events
+// that were committed after their tick. Queue is "" when it concerns all queues.
 type TickerFailed struct {
 	Action, Queue string
 	Err           error
@@ -99,8 +103,8 @@ func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
 		config:   config,
 		log:      loggerOr(config.Logger),
 		nudged:   make(chan struct{}, 1),
-		last:     lastLook{quiet: map[int32]quiet{}},
-		troubled: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
+		last:     lastLook{quiet: map[int32]quiet{}, late: lateWatches{}},
+		troubled: troubles{}, unasked: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
 		actions: map[string]actionState{},
 	}
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +35,8 @@ select q.queue_id, q.queue_name,
             end::float8,
        coalesce(s.new > 0, false),
        case when s.new = 0 then coalesce(s.seq::bigint, 0) else 0 end,
-       coalesce(l.tick_event_seq, 0)
+       coalesce(l.tick_event_seq, 0),
+       q.queue_data_pfx
   from pgque.queue q
   left join unnest($2::text::int[], $3::text::oid[], $4::text::bigint[]) k (id, seq, at) on k.id = q.queue_id
   left join lateral (
@@ -76,6 +78,7 @@ type lastLook struct {
 	snapshot string    // what was visible; "" when that is not known
 	due      time.Time // when time alone makes a tick due; zero when nothing waits
 	idle     time.Time // when the idle queues were looked at that may be due
+	late     lateWatches
 }
 
 // look looks at the queues in which something may have changed since the last
@@ -84,36 +87,59 @@ type lastLook struct {
 // Then, too, wait is how long until a queue with new events is due.
 func (t *Ticker) look(ctx context.Context) (queues []lookedAt, wait time.Duration, err error) {
 	now, l := time.Now(), &t.last
-	var snapshot string
-	callCtx, cancel := withTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := t.pool.QueryRow(callCtx, "select pg_catalog.pg_current_snapshot()::text", exec).Scan(&snapshot); err != nil {
+	at, err := t.snapshot(ctx)
+	if err != nil {
 		l.forget()
 		return nil, nothing, err
 	}
 	idle := now.Sub(l.idle) >= idleEvery
-	if snapshot == l.snapshot && !idle && (l.due.IsZero() || now.Add(time.Millisecond).Before(l.due)) {
+	waits := l.due.IsZero() || now.Add(time.Millisecond).Before(l.due)
+	if at.text == l.snapshot && !idle && waits && len(l.late.due(at, now)) == 0 {
 		return nil, l.wait(now), nil
 	}
 	if idle {
 		l.idle = now
-		for id, q := range l.quiet {
-			if !q.until.After(now) {
-				delete(l.quiet, id)
-			}
-		}
+		maps.DeleteFunc(l.quiet, func(_ int32, q quiet) bool { return !q.until.After(now) })
 	}
-	queues, err = lookForTicks(ctx, t.pool, t.queues(), l.quiet)
+	queues, err = t.lookAtQueues(ctx, at, now)
+	if err != nil {
+		return nil, nothing, err
+	}
+	late, err := t.askForLate(ctx, at, now)
+	if err == nil && late {
+		queues, err = t.lookAtQueues(ctx, at, now)
+	}
+	if err != nil {
+		l.forget()
+		return nil, nothing, err
+	}
+	return queues, l.wait(now), nil
+}
+
+func (t *Ticker) snapshot(ctx context.Context) (snapshot, error) {
+	ctx, cancel := withTimeout(ctx, callTimeout)
+	defer cancel()
+	var text string
+	if err := t.pool.QueryRow(ctx, "select pg_catalog.pg_current_snapshot()::text", exec).Scan(&text); err != nil {
+		return snapshot{}, err
+	}
+	return parseSnapshot(text)
+}
+
+// lookAtQueues looks at all queues but the quiet ones, and remembers what it found.
+func (t *Ticker) lookAtQueues(ctx context.Context, at snapshot, now time.Time) ([]lookedAt, error) {
+	l := &t.last
+	queues, err := lookForTicks(ctx, t.pool, t.queues(), l.quiet)
 	if err != nil && len(l.quiet) > 0 && sqlState(err) != "" { // a queue was dropped at this moment, and its sequence with it
 		l.forget()
 		queues, err = lookForTicks(ctx, t.pool, t.queues(), nil)
 	}
 	if err != nil {
 		l.forget()
-		return nil, nothing, err
+		return nil, err
 	}
-	l.remember(snapshot, queues, t.troubled, now)
-	return queues, l.wait(now), nil
+	l.remember(at, queues, t.troubled, now)
+	return queues, nil
 }
 
 // nothing, as a time to wait, says that no queue has new events.
@@ -131,8 +157,9 @@ func (l *lastLook) forget() {
 	l.snapshot = ""
 }
 
-func (l *lastLook) remember(snapshot string, queues []lookedAt, troubled troubles, now time.Time) {
-	l.snapshot, l.due = snapshot, time.Time{}
+func (l *lastLook) remember(at snapshot, queues []lookedAt, troubled troubles, now time.Time) {
+	l.snapshot, l.due = at.text, time.Time{}
+	l.late.remember(queues, l.quiet, now)
 	for _, q := range queues {
 		delete(l.quiet, q.ID)
 		until := now.Add(q.Wait)
@@ -166,7 +193,7 @@ func lookForTicks(ctx context.Context, db DB, names []string, known map[int32]qu
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q lookedAt, err error) {
 		var wait float64
 		var sequence int64
-		err = row.Scan(&q.ID, &q.Name, &wait, &q.News, &sequence, &q.At)
+		err = row.Scan(&q.ID, &q.Name, &wait, &q.News, &sequence, &q.At, &q.Table)
 		q.Wait, q.Sequence = seconds(wait), uint32(sequence)
 		return q, err
 	})

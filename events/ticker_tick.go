@@ -19,6 +19,7 @@ type lookedAt struct {
 	// and the number that it stands at. 0 when that cannot be told.
 	Sequence uint32
 	At       int64
+	Table    string // the parent of its event tables, schema.name, not quoted
 }
 
 // tickSQL ticks queues whose lock it gets. The lock is taken in the statement
