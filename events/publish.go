@@ -6,9 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -112,63 +111,6 @@ func newRow(e *Event, maxPayload int) (row, error) {
 		r.headers = &headers
 	}
 	return r, nil
-}
-
-func checkPayload(data []byte, maxPayload int) error {
-	switch {
-	case len(data) == 0:
-		return fmt.Errorf("payload is empty; the JSON for nothing is null: %w", ErrInvalid)
-	case len(data) > maxPayload:
-		return fmt.Errorf("payload of %d bytes, the limit is %d: %w", len(data), maxPayload, ErrTooLarge)
-	case bytes.IndexByte(data, 0) >= 0:
-		return fmt.Errorf("payload contains a NUL byte: %w", ErrInvalid)
-	case !utf8.Valid(data):
-		return fmt.Errorf("payload is not valid UTF-8: %w", ErrInvalid)
-	case !json.Valid(data):
-		return fmt.Errorf("payload is not JSON: %w", ErrInvalid)
-	}
-	if escape := refusedEscape(data); escape != "" {
-		return fmt.Errorf("payload contains %s, which PostgreSQL's jsonb refuses: %w", escape, ErrInvalid)
-	}
-	return nil
-}
-
-// refusedEscape finds an escape in JSON that jsonb does not take: \u0000, and half of
-// a character that takes two.
-func refusedEscape(data []byte) string {
-	for at := 0; ; {
-		next := bytes.IndexByte(data[at:], '\\')
-		if next < 0 {
-			return ""
-		}
-		at += next
-		code, ok := escaped(data[at:])
-		if !ok { // \n, \", \\
-			at += 2
-			continue
-		}
-		escape := string(data[at : at+6])
-		at += 6
-		switch {
-		case code == 0:
-			return escape
-		case utf16.IsSurrogate(code):
-			low, ok := escaped(data[at:])
-			if !ok || utf16.DecodeRune(code, low) == utf8.RuneError {
-				return escape + " without its other half"
-			}
-			at += 6
-		}
-	}
-}
-
-// escaped reads \uXXXX.
-func escaped(data []byte) (rune, bool) {
-	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
-		return 0, false
-	}
-	code, err := strconv.ParseUint(string(data[2:6]), 16, 16)
-	return rune(code), err == nil
 }
 
 func encodeHeaders(headers map[string]string) (string, error) {
@@ -328,11 +270,17 @@ func payloads(rows []row) string {
 	for _, r := range rows {
 		size += len(r.data) + len(r.data)/4 + 3
 	}
-	array := append(make([]byte, 0, size), '{')
+	var array strings.Builder // its bytes are not copied to become a string
+	array.Grow(size)
+	var element []byte
+	before := byte('{')
 	for _, r := range rows {
-		array = appendElement(array, r.data)
+		element = appendElement(append(element[:0], before), r.data)
+		array.Write(element[:len(element)-1])
+		before = ','
 	}
-	return closed(array)
+	array.WriteByte('}')
+	return array.String()
 }
 
 // appendElement adds a text, and a comma, to an array.
