@@ -23,6 +23,7 @@ import (
 // lateWatch is a queue without new events, some of which may be committed late.
 type lateWatch struct {
 	queue lookedAt
+	seen  snapshot // of the queue's last tick
 	// The transactions that were in flight when it was asked for late events:
 	// it is asked again when one of them has ended.
 	open []uint64
@@ -48,7 +49,7 @@ type lateWatches map[int32]*lateWatch
 // remember begins to watch the queues that have no new events, but had some when
 // they were seen last, or are seen for the first time. Queues that are neither
 // among those looked at nor quiet are gone.
-func (w lateWatches) remember(queues []lookedAt, quiet map[int32]quiet, now time.Time) {
+func (w lateWatches) remember(queues []lookedAt, quiet map[int32]quiet, now time.Time) error {
 	here := make(map[int32]bool, len(queues))
 	for _, q := range queues {
 		here[q.ID] = true
@@ -58,10 +59,20 @@ func (w lateWatches) remember(queues []lookedAt, quiet map[int32]quiet, now time
 		return !quiet && !here[id]
 	})
 	for _, q := range queues {
-		if was := w[q.ID]; q.Sequence != 0 && (was == nil || was.queue.At != q.At) {
-			w[q.ID] = &lateWatch{queue: q, again: now.Add(askAgain)}
+		if q.Sequence == 0 { // it has new events
+			continue
+		}
+		seen, err := parseSnapshot(q.Snapshot)
+		if err != nil {
+			return err
+		}
+		if was := w[q.ID]; was != nil && was.queue.At == q.At {
+			was.seen = seen // an idle tick's
+		} else {
+			w[q.ID] = &lateWatch{queue: q, seen: seen, again: now.Add(askAgain)}
 		}
 	}
+	return nil
 }
 
 // due are the queues to ask for late events.
@@ -98,15 +109,21 @@ func (w *lateWatch) wasAsked(at snapshot, now time.Time) {
 // does not cover, and nothing is new. It gives a row then. Transactions are looked
 // for in the order of the index on ev_txid: by their range or their number alone
 // the table itself may be read, where the statistics are old.
-func (w *lateWatch) sql() string {
+func (w *lateWatch) sql(at snapshot) string {
 	table := pgx.Identifier(strings.SplitN(w.queue.Table, ".", 2)).Sanitize()
-	return fmt.Sprintf(`select nextval(%[1]d::oid::regclass)
-  from (select tick_snapshot as seen from pgque.tick where tick_queue = %[2]d order by tick_queue desc, tick_id desc limit 1) l
- where coalesce(pg_sequence_last_value(%[1]d::oid::regclass), 1) = %[3]d
-   and ((select ev_txid from %[4]s order by ev_txid desc limit 1) >= pg_snapshot_xmax(seen)
-        or exists (select from pg_snapshot_xip(seen) open
-                    where (select ev_txid from %[4]s where ev_txid >= open order by ev_txid limit 1) = open))`,
-		w.queue.Sequence, w.queue.ID, w.queue.At, table)
+	late := fmt.Sprintf("(select ev_txid from %s order by ev_txid desc limit 1) >= '%d'", table, w.seen.xmax)
+	var ended []string
+	for _, transaction := range w.seen.open {
+		if at.ended(transaction) {
+			ended = append(ended, strconv.FormatUint(transaction, 10))
+		}
+	}
+	if len(ended) > 0 {
+		late += fmt.Sprintf(` or exists (select from unnest('%s'::xid8[]) ended
+			where (select ev_txid from %s where ev_txid >= ended order by ev_txid limit 1) = ended)`, arrayText(ended), table)
+	}
+	return fmt.Sprintf("select nextval(%[1]d::oid::regclass) where coalesce(pg_sequence_last_value(%[1]d::oid::regclass), 1) = %[2]d and (%[3]s)",
+		w.queue.Sequence, w.queue.At, late)
 }
 
 // askForLate asks the queues that are due, and says whether one of them has late
@@ -116,7 +133,7 @@ func (t *Ticker) askForLate(ctx context.Context, at snapshot, now time.Time) (fo
 	if len(due) == 0 {
 		return false, nil
 	}
-	found, err = t.ask(ctx, due...)
+	found, err = t.ask(ctx, at, due...)
 	if ends(err) {
 		return false, err
 	}
@@ -124,7 +141,7 @@ func (t *Ticker) askForLate(ctx context.Context, at snapshot, now time.Time) (fo
 	for _, w := range due {
 		if !all { // one of them fails: each on its own
 			var late bool
-			late, err = t.ask(ctx, w)
+			late, err = t.ask(ctx, at, w)
 			if ends(err) {
 				return found, err
 			}
@@ -147,11 +164,11 @@ const undefinedTable = "42P01"
 func ends(err error) bool { return err != nil && (sqlState(err) == "" || connectionLost(err)) }
 
 // ask asks queues in one round trip.
-func (t *Ticker) ask(ctx context.Context, queues ...*lateWatch) (found bool, err error) {
+func (t *Ticker) ask(ctx context.Context, at snapshot, queues ...*lateWatch) (found bool, err error) {
 	// Somebody who has locked a queue's table must not keep the others waiting.
 	statements := []statement{{sql: "set local lock_timeout = '100ms'"}}
 	for _, w := range queues {
-		statements = append(statements, statement{sql: w.sql(), row: func([][]byte) error {
+		statements = append(statements, statement{sql: w.sql(at), row: func([][]byte) error {
 			found = true
 			return nil
 		}})

@@ -162,6 +162,52 @@ func TestLateCommitBeforeTheStart(t *testing.T) {
 	})
 }
 
+// Nor in which of the queue's tables the event is: they may have turned before its
+// tick or after it.
+func TestLateCommitAroundARotation(t *testing.T) {
+	t.Parallel()
+	for _, rotated := range []string{"before the tick", "after the tick", "long before"} {
+		t.Run(rotated, func(t *testing.T) {
+			t.Parallel()
+			pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+				t.Parallel()
+				db, pool := tickerDatabase(t, v, "q")
+				ticker := newLateTicker(t, db, pool)
+				rotate := func() {
+					t.Helper()
+					db.Exec(t, "update pgque.queue set queue_rotation_period = '0'")
+					before := scalar[int32](t, pool, "select queue_cur_table from pgque.queue")
+					db.Exec(t, "select pgque.maint_rotate_tables_step1('q')")
+					db.Exec(t, "select pgque.maint_rotate_tables_step2()")
+					if scalar[int32](t, pool, "select queue_cur_table from pgque.queue") == before {
+						t.Fatal("the tables have not turned")
+					}
+				}
+				if rotated == "long before" {
+					rotate()
+				}
+				late := sendOpen(t, pool, "q")
+				if rotated == "before the tick" {
+					rotate()
+				}
+				ticker.want(t, "with a number taken", 1)
+				ticker.ticks(t) // PgQue ticks once more where turning has left a single tick
+				ticker.want(t, "while it is open", 0)
+				if rotated == "after the tick" {
+					rotate()
+				}
+				if err := late.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				ticker.want(t, "after the commit", 1)
+				if n := uncovered(t, pool, "q"); n != 0 {
+					t.Errorf("%d events are in no batch", n)
+				}
+			})
+		})
+	}
+}
+
 // A number may be taken before the tick by a transaction that gets its id after
 // it. A snapshot lists such a one only when a later one has ended.
 func TestLateCommitWithALateID(t *testing.T) {
@@ -279,10 +325,12 @@ func TestLateAsksSome(t *testing.T) {
 	watches := lateWatches{}
 	queues := make([]lookedAt, askAtMost+3)
 	for i := range queues {
-		queues[i] = lookedAt{ID: int32(i), Sequence: 1}
+		queues[i] = lookedAt{ID: int32(i), Sequence: 1, Snapshot: "1:1:"}
 	}
 	now := time.Now()
-	watches.remember(queues, nil, now)
+	if err := watches.remember(queues, nil, now); err != nil {
+		t.Fatal(err)
+	}
 	asked := 0
 	for _, want := range []int{askAtMost, 3, 0} {
 		due := watches.due(snapshot{xmax: 5}, now)
@@ -294,7 +342,9 @@ func TestLateAsksSome(t *testing.T) {
 		}
 		asked += len(due)
 	}
-	watches.remember(queues[:1], map[int32]quiet{1: {}}, now)
+	if err := watches.remember(queues[:1], map[int32]quiet{1: {}}, now); err != nil {
+		t.Fatal(err)
+	}
 	if len(watches) != 2 {
 		t.Errorf("%d watches are left, want those of a queue that was looked at and of a quiet one", len(watches))
 	}

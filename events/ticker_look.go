@@ -36,11 +36,13 @@ select q.queue_id, q.queue_name,
        coalesce(s.new > 0, false),
        case when s.new = 0 then coalesce(s.seq::bigint, 0) else 0 end,
        coalesce(l.tick_event_seq, 0),
-       q.queue_data_pfx
+       case when s.new = 0 then l.tick_snapshot::text else '' end,
+       case when q.queue_switch_step2 < pg_snapshot_xmin(l.tick_snapshot)::text::bigint
+            then q.queue_data_pfx || '_' || q.queue_cur_table else q.queue_data_pfx end
   from pgque.queue q
   left join unnest($2::text::int[], $3::text::oid[], $4::text::bigint[]) k (id, seq, at) on k.id = q.queue_id
   left join lateral (
-        select tick_id, tick_time, tick_event_seq from pgque.tick
+        select tick_id, tick_time, tick_event_seq, tick_snapshot from pgque.tick
          where tick_queue = q.queue_id
          order by tick_queue desc, tick_id desc limit 1) l on true
  cross join lateral (
@@ -139,7 +141,7 @@ func (t *Ticker) lookAtQueues(ctx context.Context, at snapshot, now time.Time) (
 		return nil, err
 	}
 	l.remember(at, queues, t.troubled, now)
-	return queues, nil
+	return queues, l.late.remember(queues, l.quiet, now)
 }
 
 // nothing, as a time to wait, says that no queue has new events.
@@ -159,7 +161,6 @@ func (l *lastLook) forget() {
 
 func (l *lastLook) remember(at snapshot, queues []lookedAt, troubled troubles, now time.Time) {
 	l.snapshot, l.due = at.text, time.Time{}
-	l.late.remember(queues, l.quiet, now)
 	for _, q := range queues {
 		delete(l.quiet, q.ID)
 		until := now.Add(q.Wait)
@@ -193,7 +194,7 @@ func lookForTicks(ctx context.Context, db DB, names []string, known map[int32]qu
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (q lookedAt, err error) {
 		var wait float64
 		var sequence int64
-		err = row.Scan(&q.ID, &q.Name, &wait, &q.News, &sequence, &q.At, &q.Table)
+		err = row.Scan(&q.ID, &q.Name, &wait, &q.News, &sequence, &q.At, &q.Snapshot, &q.Table)
 		q.Wait, q.Sequence = seconds(wait), uint32(sequence)
 		return q, err
 	})

@@ -19,7 +19,10 @@ type lookedAt struct {
 	// and the number that it stands at. 0 when that cannot be told.
 	Sequence uint32
 	At       int64
-	Table    string // the parent of its event tables, schema.name, not quoted
+	// Where to look for events that are committed late: the last tick's snapshot, ""
+	// while there are new events, and the table that holds what was in flight then,
+	// schema.name without quotes. That is the parent of all around a rotation.
+	Snapshot, Table string
 }
 
 // tickSQL ticks queues whose lock it gets. The lock is taken in the statement
