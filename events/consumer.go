@@ -125,8 +125,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // Step handles one batch, if there is one, and returns the number of its events
 // that were read. It is Run for a test, or for a program that works at certain
-// times: it does not wait, and an error ends it. A consumer that is active
-// elsewhere is an error.
+// times: it does not wait, and an error ends it, such as ErrLeased when the consumer
+// is active elsewhere, or ErrLeaseLost.
 func (c *Consumer) Step(ctx context.Context) (int, error) {
 	r, cancel, err := c.start(ctx)
 	if err != nil {

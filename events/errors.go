@@ -35,6 +35,10 @@ var (
 	// ErrLeased: another process is active for the consumer. Run waits for it to
 	// end; Step returns this.
 	ErrLeased = errors.New("another process is active for this consumer")
+	// ErrLeaseLost: the connection that made this process the active one is gone, so
+	// that another may have the batch. Nothing of ours was settled. It is the cause
+	// (context.Cause) of the handlers' contexts then. Run begins anew; Step returns it.
+	ErrLeaseLost = errors.New("lost the consumer's lease; another process may have the batch")
 	// ErrStaleBatch: the batch was finished by another process. Nothing of ours
 	// was settled.
 	ErrStaleBatch = errors.New("batch was finished by another process")
@@ -72,7 +76,7 @@ func classify(err error) error {
 		return ErrPermission
 	case "25006":
 		return ErrReadOnly
-	case "3F000", "42883", "42P01":
+	case "3F000", "42883", undefinedTable:
 		return ErrNotInstalled
 	case "P0001":
 		return classifyRaised(strings.ToLower(pg.Message))
@@ -141,6 +145,9 @@ func transient(err error) bool {
 	}
 	return false
 }
+
+// undefinedTable is the SQLSTATE for a table that is not there.
+const undefinedTable = "42P01"
 
 // maxNameBytes is PgQue's limit for queue names: the channel of a queue's
 // notifications, "pgque_" and the name, must fit an identifier.

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -29,9 +28,6 @@ const (
 	probeTimeout = 4 * time.Second
 	standByEvery = time.Second
 )
-
-// errLeaseLost ends the contexts of handlers whose process is no longer active.
-var errLeaseLost = errors.New("lost the consumer's lease; another process may have the batch")
 
 type lease struct {
 	conn *pgx.Conn
@@ -109,14 +105,14 @@ func (l *lease) probe() {
 		// A process that was stopped for a while finds out by the clock, before
 		// it asks a connection that may answer from a buffer.
 		if time.Since(last) > leaseTime-probeEvery {
-			l.end(errLeaseLost)
+			l.end(ErrLeaseLost)
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), probeTimeout)
 		_, err := l.tx.Exec(ctx, "select 1", exec)
 		cancel()
 		if err != nil {
-			l.end(fmt.Errorf("%w: %w", errLeaseLost, err))
+			l.end(fmt.Errorf("%w: %w", ErrLeaseLost, err))
 			return
 		}
 		last = time.Now()
@@ -135,7 +131,7 @@ func (l *lease) held(ctx context.Context, tx pgx.Tx) error {
 	var held bool
 	err := tx.QueryRow(ctx, "select "+heldSQL, exec, l.heldArg()).Scan(&held)
 	if err == nil && !held {
-		err = errLeaseLost
+		err = ErrLeaseLost
 		l.end(err)
 	}
 	return err

@@ -51,5 +51,8 @@ func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) 
 		return e, err
 	})
 	slices.Reverse(found)
+	if sqlState(err) == undefinedTable { // the queue was dropped meanwhile
+		err = ErrQueueNotFound
+	}
 	return found, wrap(err, "peek into queue %q", queue)
 }

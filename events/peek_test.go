@@ -1,9 +1,13 @@
 package events
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
@@ -38,4 +42,25 @@ func TestPeek(t *testing.T) {
 			t.Errorf("no queue: %v", err)
 		}
 	})
+}
+
+// before does something before each query that gives rows.
+type before struct {
+	*pgxpool.Pool
+	do func()
+}
+
+func (b before) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	b.do()
+	return b.Pool.Query(ctx, sql, args...)
+}
+
+// A queue that goes while it is looked into is no queue, not a missing PgQue.
+func TestPeekIntoAQueueThatGoes(t *testing.T) {
+	t.Parallel()
+	db, pool := tickerDatabase(t, pgtest.Standin(), "q")
+	found, err := Peek(t.Context(), before{pool, func() { db.Exec(t, "select pgque.drop_queue('q', true)") }}, "q", 4)
+	if found != nil || !errors.Is(err, ErrQueueNotFound) || errors.Is(err, ErrNotInstalled) {
+		t.Errorf("%v, %v", found, err)
+	}
 }

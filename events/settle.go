@@ -107,8 +107,8 @@ func (r *run) ack(ctx context.Context, b *batch) error {
 	case !committed:
 		return err
 	case acked == "":
-		r.lease.end(errLeaseLost)
-		return errLeaseLost
+		r.lease.end(ErrLeaseLost)
+		return ErrLeaseLost
 	case acked == "0":
 		return ErrStaleBatch
 	}

@@ -189,3 +189,30 @@ func TestUnsubscribedWhileRunning(t *testing.T) {
 		t.Errorf("the pool made %d connections anew for an answer of the server", after-before)
 	}
 }
+
+// A lease that is lost is told apart from other errors, by the handler and by the
+// caller of Step.
+func TestStepLosesTheLease(t *testing.T) {
+	t.Parallel()
+	_, pool := setUp(t, newest(t))
+	publish(t, pool, 1)
+	eventstest.Tick(t, pool, queue)
+	c := events.NewConsumer(pool, queue, consumer, events.ConsumerConfig{})
+	var cause error
+	c.HandleAny(func(ctx context.Context, _ *events.Event) error {
+		value[int](t, pool, `select count(pg_terminate_backend(pid)) from (select distinct pid from pg_locks where locktype = 'advisory' and granted and objsubid = 1
+			and database = (select oid from pg_database where datname = current_database())) holders`)
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return nil
+	})
+	if _, err := c.Step(t.Context()); !errors.Is(err, events.ErrLeaseLost) {
+		t.Errorf("Step = %v, want ErrLeaseLost", err)
+	}
+	if !errors.Is(cause, events.ErrLeaseLost) {
+		t.Errorf("the handler's context ended for %v, want ErrLeaseLost", cause)
+	}
+	if n := value[int](t, pool, "select count(*) from pgque.subscription where sub_batch is not null"); n != 1 {
+		t.Errorf("%d open batches, want the one that was not settled", n)
+	}
+}

@@ -158,8 +158,6 @@ func (t *Ticker) askForLate(ctx context.Context, at snapshot, now time.Time) (fo
 	return found, nil
 }
 
-const undefinedTable = "42P01"
-
 // ends says of an error that it concerns all queues.
 func ends(err error) bool { return err != nil && (sqlState(err) == "" || connectionLost(err)) }
 
