@@ -105,7 +105,7 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 		}
 		defer pool.Close()
 		serve.Watch(l.ctx, pool, config, l.log, func(look serve.Look) {
-			look.Findings = withOurFixes(l.functions.with(look.Findings))
+			look.Findings = l.functions.with(l.functions.withOurFixes(look.Findings))
 			l.look.Store(&look)
 			l.metrics.Show(look)
 			l.page.Show(statuspage.Look(look))
@@ -118,11 +118,11 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 
 // withOurFixes has dead letters looked at with our command, of which the event
 // library does not know.
-func withOurFixes(findings []events.Finding) []events.Finding {
+func (f *functionsLook) withOurFixes(findings []events.Finding) []events.Finding {
 	ours := slices.Clone(findings)
-	for i, f := range ours {
-		if f.Code == events.CodeDeadLetters {
-			ours[i].Fix = "pgque-vendor dlq list --queue " + shellQuote(f.Queue) + " --consumer " + shellQuote(f.Consumer)
+	for i, found := range ours {
+		if found.Code == events.CodeDeadLetters {
+			ours[i].Fix = f.env.again("pgque-vendor dlq list --queue " + shellQuote(found.Queue) + " --consumer " + shellQuote(found.Consumer))
 		}
 	}
 	return ours

@@ -135,7 +135,11 @@ func TestListenWaiting(t *testing.T) {
 func TestListenConsume(t *testing.T) {
 	t.Parallel()
 	b := newConsumeBench(t, pgtest.Standin()).tick()
-	l := b.listen(b.consume(`read n; case $n in 1) touch begun; until test -e go; do sleep 0.02; done;; 2) exit 65;; 3) exit 75;; esac`, "--listen", ":0"))
+	if err := os.WriteFile(filepath.Join(b.dir, "url"), []byte(b.db.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := b.listen(b.consume(`read n; case $n in 1) touch begun; until test -e go; do sleep 0.02; done;; 2) exit 65;; 3) exit 75;; esac`,
+		"--listen", ":0", "--database-url-file", "url"))
 	l.until("readyz", 200, "ready: active\n")
 	second := b.listen(b.consume(`exit 0`, "--listen", ":0"))
 	second.until("readyz", 200, "ready: standing by\n")
@@ -163,7 +167,7 @@ func TestListenConsume(t *testing.T) {
 		l.until("metrics", 200, line+"\n")
 	}
 	l.until("", 200, "gave up on 1 events")
-	l.until("", 200, "pgque-vendor dlq list --queue q --consumer c")
+	l.until("", 200, "pgque-vendor dlq list --queue q --consumer c --database-url-file url")
 
 	b.db.Exec(t, `select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'
 		and database = (select oid from pg_database where datname = current_database())
