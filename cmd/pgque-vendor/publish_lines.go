@@ -62,11 +62,25 @@ func (p *publisher) parse(line []byte, number int, batch *[]events.Event) error 
 	return nil
 }
 
+// once is a value of a JSON object whose key may be there once: of two, the decoder
+// would drop one without a word.
+type once json.RawMessage
+
+func (o *once) UnmarshalJSON(value []byte) error {
+	if *o != nil {
+		return errors.New("a key is there twice")
+	}
+	*o = bytes.Clone(value)
+	return nil
+}
+
+func (o once) missing() bool { return o == nil || string(o) == "null" }
+
 func parseEvent(line []byte) (events.Event, error) {
 	var in struct {
-		Type    *string           `json:"type"`
-		Payload json.RawMessage   `json:"payload"`
-		Headers map[string]string `json:"headers"`
+		Type    once `json:"type"`
+		Payload once `json:"payload"`
+		Headers once `json:"headers"`
 
 		// What "consume --print" writes as well.
 		ID       json.RawMessage `json:"id"`
@@ -84,12 +98,18 @@ func parseEvent(line []byte) (events.Event, error) {
 	switch {
 	case more != io.EOF:
 		return events.Event{}, errors.New("something follows the JSON object")
-	case in.Type == nil:
+	case in.Type.missing():
 		return events.Event{}, errors.New(`it has no "type"`)
 	case in.Payload == nil:
 		return events.Event{}, errors.New(`it has no "payload" (null is the JSON for nothing)`)
 	}
-	event := events.Event{Type: *in.Type, Payload: in.Payload, Headers: in.Headers}
+	event := events.Event{Payload: json.RawMessage(in.Payload)}
+	if json.Unmarshal(in.Type, &event.Type) != nil {
+		return events.Event{}, fmt.Errorf(`its "type" is %.40s, not a string`, in.Type)
+	}
+	if !in.Headers.missing() && json.Unmarshal(in.Headers, &event.Headers) != nil {
+		return events.Event{}, errors.New(`its "headers" are not an object of strings`)
+	}
 	if notUnicode(event) && !bytes.Contains(line, []byte("\ufffd")) && !bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`)) {
 		return events.Event{}, errors.New("its type or a header is not valid Unicode")
 	}

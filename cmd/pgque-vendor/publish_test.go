@@ -135,6 +135,29 @@ func TestParseEventText(t *testing.T) {
 	}
 }
 
+// A line says what is wrong with it, and loses nothing that the decoder would drop.
+func TestParseEventErrors(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		`{"type":"a","payload":1,"payload":2}`:                     "a key is there twice",
+		`{"type":"a","Type":"b","payload":1}`:                      "a key is there twice",
+		`{"type":"a","payload":1,"headers":{},"headers":{"h":""}}`: "a key is there twice",
+		`{"type":7,"payload":1}`:                                   `its "type" is 7, not a string`,
+		`{"type":null,"payload":1}`:                                `it has no "type"`,
+		`{"type":"a"}`:                                             `it has no "payload" (null is the JSON for nothing)`,
+		`{"type":"a","payload":1,"headers":{"h":7}}`:               `its "headers" are not an object of strings`,
+		`{"type":"a","payload":1,"paylod":2}`:                      `unknown field "paylod"`,
+		`{"type":"a","payload":1} 2`:                               "something follows the JSON object",
+		`[1]`:                                                      `no JSON object with "type" and "payload"`,
+		`{"type":"a","payload":null,"headers":null}`:               "",
+		`{"type":"a","payload":{"a":1,"a":2}}`:                     "", // jsonb's business
+	} {
+		if _, err := parseEvent([]byte(line)); (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) && want != "" {
+			t.Errorf("parseEvent(%s) = %v, want %q", line, err, want)
+		}
+	}
+}
+
 func FuzzParseEvent(f *testing.F) {
 	for _, seed := range []string{
 		`{"type": "a", "payload": 1}`, `{"type": "a", "payload": null, "headers": {"h": "v"}}`, `{"type": "a"}`,
