@@ -9,7 +9,8 @@ import (
 )
 
 // checkPayload says what keeps data from being sent: its size, or that it is not
-// JSON that PostgreSQL's jsonb takes.
+// JSON that PostgreSQL's jsonb takes. Numbers are taken as JSON has them: jsonb's
+// end at 131,072 digits.
 func checkPayload(data []byte, maxPayload int) error {
 	switch {
 	case len(data) == 0:

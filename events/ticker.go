@@ -53,7 +53,6 @@ type Ticker struct {
 
 	// One loop's own: queues that fail by themselves, and what was warned of.
 	troubled   troubles // tickLoop
-	unasked    troubles // tickLoop
 	last       lastLook // tickLoop
 	unrotated  troubles // upkeepLoop, like the rest
 	unretried  troubles
@@ -103,8 +102,8 @@ func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
 		config:   config,
 		log:      loggerOr(config.Logger),
 		nudged:   make(chan struct{}, 1),
-		last:     lastLook{quiet: map[int32]quiet{}, late: lateWatches{}},
-		troubled: troubles{}, unasked: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
+		last:     lastLook{quiet: map[int32]quiet{}, late: lateWatches{queues: map[int32]*lateWatch{}, failing: troubles{}}},
+		troubled: troubles{}, unrotated: troubles{}, unretried: troubles{}, warned: map[string]bool{},
 		actions: map[string]actionState{},
 	}
 }

@@ -208,40 +208,79 @@ func TestLateCommitAroundARotation(t *testing.T) {
 	}
 }
 
+// lateServer is a ticker on a server that does nothing by itself, since what else
+// takes transaction ids there makes a difference.
+func lateServer(t *testing.T) (*pgtest.DB, *pgxpool.Pool, lateTicker) {
+	t.Helper()
+	server := pgtest.NewServer(t, pgtest.Options{Settings: map[string]string{"autovacuum": "off"}})
+	db := server.Database(t)
+	db.Install(t, pgtest.Standin())
+	pool := openPool(t, db.URL)
+	if _, err := EnsureQueue(t.Context(), pool, "q", Settings{"ticker_max_lag": "1 ms"}); err != nil {
+		t.Fatal(err)
+	}
+	return db, pool, newLateTicker(t, db, pool)
+}
+
 // A number may be taken before the tick by a transaction that gets its id after
 // it. A snapshot lists such a one only when a later one has ended.
 func TestLateCommitWithALateID(t *testing.T) {
 	t.Parallel()
-	for _, listed := range []bool{true, false} {
-		t.Run(fmt.Sprintf("listed=%v", listed), func(t *testing.T) {
+	for _, listed := range []string{"listed at once", "not listed", "not listed when asked again", "without an id for long"} {
+		t.Run(listed, func(t *testing.T) {
 			t.Parallel()
-			server := pgtest.NewServer(t, pgtest.Options{Settings: map[string]string{"autovacuum": "off"}})
-			db := server.Database(t)
-			db.Install(t, pgtest.Standin())
-			pool := openPool(t, db.URL)
-			if _, err := EnsureQueue(t.Context(), pool, "q", Settings{"ticker_max_lag": "1 ms"}); err != nil {
-				t.Fatal(err)
+			db, pool, ticker := lateServer(t)
+			transaction := func(sql string) pgx.Tx {
+				t.Helper()
+				tx, err := pool.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				if _, err := tx.Exec(t.Context(), sql); err != nil {
+					t.Fatal(err)
+				}
+				return tx
 			}
-			ticker := newLateTicker(t, db, pool)
+			look := func() {
+				t.Helper()
+				if _, err := ticker.tick(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			watch := ticker.last.late.queues[scalar[int32](t, pool, "select queue_id from pgque.queue")]
+			again := func() bool { return watch.every > askAgain }
+			insert := "insert into " + scalar[string](t, pool, "select queue_data_pfx || '_' || queue_cur_table from pgque.queue") +
+				" (ev_id, ev_time, ev_type, ev_data) values (1, now(), 'late', '{}')"
+
 			db.Exec(t, "select nextval(queue_event_seq::regclass) from pgque.queue")
 			ticker.want(t, "with a number taken", 1)
-
-			late, err := pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer late.Rollback(context.Background())
-			table := scalar[string](t, pool, "select queue_data_pfx || '_' || queue_cur_table from pgque.queue")
-			if _, err := late.Exec(t.Context(), "insert into "+table+" (ev_id, ev_time, ev_type, ev_data) values (1, now(), 'late', '{}')"); err != nil {
-				t.Fatal(err)
-			}
-			if listed {
+			db.Exec(t, idleTicksFar)
+			var late pgx.Tx
+			switch listed {
+			case "listed at once":
+				late = transaction(insert)
 				ticker.want(t, "while it is open", 0)
-			} else if _, err := ticker.tick(t.Context()); err != nil {
-				t.Fatal(err)
+			case "not listed":
+				late = transaction(insert)
+				look()
+			case "not listed when asked again":
+				earlier := transaction("select pg_current_xact_id()")
+				late = transaction(insert)
+				look()
+				watch = ticker.last.late.queues[watch.queue.ID]
+				if err := earlier.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "asking again", func() bool { look(); return again() })
+			case "without an id for long":
+				look()
+				watch = ticker.last.late.queues[watch.queue.ID]
+				eventually(t, "asking again", func() bool { ticker.want(t, "meanwhile", 0); return again() })
+				late = transaction(insert)
 			}
-			open := ticker.last.late[scalar[int32](t, pool, "select queue_id from pgque.queue")].open
-			if (len(open) > 0) != listed {
+			open := ticker.last.late.queues[watch.queue.ID].open
+			if (len(open) > 0) != (listed == "listed at once") {
 				t.Fatalf("in flight: %v", open)
 			}
 			if err := late.Commit(t.Context()); err != nil {
@@ -255,17 +294,24 @@ func TestLateCommitWithALateID(t *testing.T) {
 	}
 }
 
-// A queue that cannot be asked keeps no other from being asked and ticked, and is
-// named once.
+// A queue that cannot be asked keeps no other from being asked and ticked, is named
+// once, and is asked again also when nothing happens any more.
 func TestLateFailure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ does, undoes, says string }{
-		"a locked table": {says: "lock timeout"},
 		"no right to take a number": {
-			does:   "do $$ begin execute (select format('revoke usage, update on sequence %s from public, pgque_admin', queue_event_seq) from pgque.queue where queue_name = 'bad'); end $$",
-			undoes: "do $$ begin execute (select format('grant usage on sequence %s to pgque_admin', queue_event_seq) from pgque.queue where queue_name = 'bad'); end $$",
+			does:   "execute format('revoke usage, update on sequence %s from public, pgque_admin', q.queue_event_seq)",
+			undoes: "execute format('grant usage on sequence %s to pgque_admin', q.queue_event_seq)",
 			says:   "permission denied",
 		},
+		"a slow table": {
+			// Of the parent or of the table of the moment, which is asked depends on what else is open on the server.
+			does: "execute format('create policy slow on %1$s using (pg_sleep(120) is not null); create policy slow on %1$s_%2$s using (pg_sleep(120) is not null)', q.queue_data_pfx, q.queue_cur_table); " +
+				"execute format('alter table %1$s enable row level security; alter table %1$s_%2$s enable row level security', q.queue_data_pfx, q.queue_cur_table)",
+			undoes: "execute format('alter table %1$s disable row level security; alter table %1$s_%2$s disable row level security', q.queue_data_pfx, q.queue_cur_table)",
+			says:   "statement timeout",
+		},
+		"a locked table": {says: "lock timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -279,75 +325,134 @@ func TestLateFailure(t *testing.T) {
 			bad, good := sendOpen(t, admin, "bad"), sendOpen(t, admin, "good")
 			ticker.want(t, "with numbers taken", 2)
 			ticker.want(t, "while they are open", 0)
-			var lock pgx.Tx
-			if test.does != "" {
-				db.Exec(t, test.does)
-			}
 			for _, tx := range []pgx.Tx{bad, good} {
 				if err := tx.Commit(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if test.does == "" {
-				var err error
-				if lock, err = admin.Begin(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				defer lock.Rollback(context.Background())
-				table := scalar[string](t, admin, "select queue_data_pfx from pgque.queue where queue_name = 'bad'")
-				if _, err := lock.Exec(t.Context(), "lock table "+table); err != nil {
-					t.Fatal(err)
-				}
+			change := func(does string) {
+				t.Helper()
+				db.Exec(t, "do $$ declare q pgque.queue; begin select * into q from pgque.queue where queue_name = 'bad'; "+does+"; end $$")
 			}
-			ticker.want(t, "for the good one", 1)
-			if lock != nil {
-				_ = lock.Rollback(t.Context())
+			var mend func()
+			if test.does != "" {
+				change(test.does)
+				mend = func() { change(test.undoes) }
 			} else {
-				db.Exec(t, test.undoes)
+				lock, err := admin.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				mend = func() { _ = lock.Rollback(context.Background()) }
+				defer mend()
+				if _, err := lock.Exec(t.Context(), "lock table "+scalar[string](t, admin, "select queue_data_pfx from pgque.queue where queue_name = 'bad'")); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if n := uncovered(t, admin, "good"); n != 0 {
-				t.Errorf("%d events are in no batch", n)
+			covers := func(queue string) func() bool {
+				return func() bool {
+					if _, err := ticker.tick(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					return uncovered(t, admin, queue) == 0
+				}
 			}
-			if got := text.String(); strings.Count(got, "late fails") != 1 || !strings.Contains(got, test.says) || !strings.Contains(got, "queue=bad") {
+			eventually(t, "the tick for the good one", covers("good"))
+			mend()
+			eventually(t, "the tick for the bad one", covers("bad"))
+			got := text.String()
+			if strings.Count(got, "late fails") != 1 || !strings.Contains(got, test.says) || strings.Count(got, "queue=bad") != 2 || !strings.Contains(got, "looked for again") {
 				t.Errorf("the log says %q", got)
-			}
-			eventually(t, "the tick for the bad one", func() bool { return ticker.ticks(t) == 1 })
-			if n := uncovered(t, admin, "bad"); n != 0 {
-				t.Errorf("%d events are in no batch", n)
 			}
 		})
 	}
 }
 
+// Very many queues that cannot be asked, or an answer that does not come, keep the
+// ticks waiting for a moment only.
+func TestLateFailures(t *testing.T) {
+	t.Parallel()
+	const bad = 60
+	queues := []string{"good"}
+	for i := range bad {
+		queues = append(queues, fmt.Sprint("bad", i))
+	}
+	db, pool := tickerDatabase(t, pgtest.Standin(), queues...)
+	ticker := newLateTicker(t, db, pool)
+	open := sendOpen(t, pool, "bad0")
+	for _, q := range queues[2:] {
+		sendText(t, open, q)
+	}
+	ticker.want(t, "with numbers taken", bad)
+	ticker.want(t, "while they are open", 0)
+	if err := open.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Rollback(context.Background())
+	tables := scalar[string](t, pool, "select string_agg(queue_data_pfx, ', ') from pgque.queue where queue_name <> 'good'")
+	if _, err := lock.Exec(t.Context(), "lock table "+tables); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for range 3 {
+		ticker.want(t, "with all tables locked", 0)
+		if resting := len(ticker.last.late.failing); resting > asked+bad/2 || resting <= asked && asked < bad {
+			t.Errorf("%d queues failed in one look, want some of %d", resting-asked, bad)
+		}
+		asked = len(ticker.last.late.failing)
+	}
+	sendText(t, pool, "good")
+	ticker.want(t, "for the good one", 1)
+}
+
 // A start with very many queues does not ask all of them before its first tick.
 func TestLateAsksSome(t *testing.T) {
 	t.Parallel()
-	watches := lateWatches{}
+	watches := NewTicker(nil, TickerConfig{}).last.late
 	queues := make([]lookedAt, askAtMost+3)
 	for i := range queues {
-		queues[i] = lookedAt{ID: int32(i), Sequence: 1, Snapshot: "1:1:"}
+		queues[i] = lookedAt{ID: int32(i), Name: fmt.Sprint(i), Sequence: 1, Snapshot: "1:1:"}
 	}
 	now := time.Now()
 	if err := watches.remember(queues, nil, now); err != nil {
 		t.Fatal(err)
 	}
-	asked := 0
-	for _, want := range []int{askAtMost, 3, 0} {
-		due := watches.due(snapshot{xmax: 5}, now)
+	at := snapshot{xmax: 5}
+	for i, want := range []int{askAtMost, 3, 0} {
+		due := watches.due(at, now)
 		if len(due) != want {
-			t.Fatalf("after %d %d are asked, want %d", asked, len(due), want)
+			t.Fatalf("in look %d %d are asked, want %d", i, len(due), want)
 		}
 		for _, w := range due {
-			w.wasAsked(snapshot{xmax: 5}, now)
+			w.wasAsked(at, now)
 		}
-		asked += len(due)
 	}
 	if err := watches.remember(queues[:1], map[int32]quiet{1: {}}, now); err != nil {
 		t.Fatal(err)
 	}
-	if len(watches) != 2 {
-		t.Errorf("%d watches are left, want those of a queue that was looked at and of a quiet one", len(watches))
+	if len(watches.queues) != 2 {
+		t.Errorf("%d watches are left, want those of a queue that was looked at and of a quiet one", len(watches.queues))
 	}
+}
+
+// Rows of transactions that this cluster has not reached, as after a restore, make
+// no ticks without end.
+func TestLateFromTheFuture(t *testing.T) {
+	t.Parallel()
+	db, pool := tickerDatabase(t, pgtest.Standin(), "q")
+	ticker := newLateTicker(t, db, pool)
+	table := scalar[string](t, pool, "select queue_data_pfx || '_' || queue_cur_table from pgque.queue")
+	db.Exec(t, "insert into "+table+" (ev_id, ev_time, ev_txid, ev_type, ev_data) values (1, now(), '999999999', 't', '{}')")
+	sendText(t, pool, "q")
+	ticker.want(t, "for the event", 1)
+	for _, w := range ticker.last.late.queues {
+		w.again = time.Time{}
+	}
+	ticker.want(t, "for the row", 0)
 }
 
 func TestParseSnapshot(t *testing.T) {

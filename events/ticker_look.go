@@ -107,13 +107,10 @@ func (t *Ticker) look(ctx context.Context) (queues []lookedAt, wait time.Duratio
 	if err != nil {
 		return nil, nothing, err
 	}
-	late, err := t.askForLate(ctx, at, now)
-	if err == nil && late {
-		queues, err = t.lookAtQueues(ctx, at, now)
-	}
-	if err != nil {
-		l.forget()
-		return nil, nothing, err
+	if t.askForLate(ctx, at, l.late.due(at, now), now) {
+		if queues, err = t.lookAtQueues(ctx, at, now); err != nil {
+			return nil, nothing, err
+		}
 	}
 	return queues, l.wait(now), nil
 }
