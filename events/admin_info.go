@@ -19,7 +19,8 @@ type QueueInfo struct {
 	LastTick         time.Time     // zero when there is none
 	TickAge          time.Duration // since LastTick
 	// Sent is how many events were sent so far, at most: numbers that were taken and
-	// rolled back count as well. NewEvents is how many of them no tick has covered yet.
+	// rolled back count as well, and those that a Ticker takes for events which were
+	// committed after their tick. NewEvents is how many no tick has covered yet.
 	Sent, NewEvents int64
 
 	Consumers   int

@@ -106,6 +106,26 @@ func TestLateCommit(t *testing.T) {
 	})
 }
 
+// The first event of a queue that PgQue's own function made is not new to PgQue,
+// since a sequence that was never used reads as 1. In a queue that was made just
+// now it is found all the same.
+func TestFirstEvent(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		db, pool := tickerDatabase(t, v)
+		db.Exec(t, "select pgque.create_queue('q')")
+		db.Exec(t, "select pgque.set_queue_config('q', 'ticker_max_lag', '1 ms')")
+		ticker := newLateTicker(t, db, pool)
+		sendText(t, pool, "q")
+		eventually(t, "the tick for it", func() bool { return ticker.ticks(t) == 1 })
+		if n := uncovered(t, pool, "q"); n != 0 {
+			t.Errorf("%d events are in no batch", n)
+		}
+		ticker.want(t, "after it", 0)
+	})
+}
+
 // A transaction that is rolled back, or has nothing to do with the queue, makes
 // no tick.
 func TestLateRollback(t *testing.T) {
