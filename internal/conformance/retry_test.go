@@ -47,6 +47,21 @@ var retryFacts = []fact{
 		s.rows(`rollback`)
 	}},
 
+	// An event that comes back keeps its id, and takes a number all the same: without
+	// one no tick would be due for it.
+	{"takes a number", func(t *testing.T, r *release) {
+		s := r.open(t)
+		s.queue("q", "a")
+		ids := s.send("q", 1)
+		s.tick("q")
+		batch, _ := s.receive("q", "a")
+		s.nack(batch, ids[0], "0 seconds", "")
+		s.one(`select pgque.ack($1::bigint)`, batch)
+		before := s.one(`select pg_sequence_last_value(queue_event_seq::regclass) from pgque.queue`)
+		s.want("1", `select pgque.maint_retry_events()`)
+		s.want("1", `select pg_sequence_last_value(queue_event_seq::regclass) - $1::bigint from pgque.queue`, before)
+	}},
+
 	// Only the consumer that sent it back gets it again, with its old id and
 	// time and a count.
 	{"for one consumer", func(t *testing.T, r *release) {

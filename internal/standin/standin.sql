@@ -496,7 +496,8 @@ begin
     elsif q.queue_disable_insert then
         raise exception 'Insert into queue disallowed';
     end if;
-    id := coalesce(ev_id, nextval(q.queue_event_seq::regclass));
+    id := nextval(q.queue_event_seq::regclass); -- also for a retry, so that it is something new
+    id := coalesce(ev_id, id);
     execute format('insert into %s_%s (ev_id, ev_time, ev_owner, ev_retry, ev_type, ev_data,
                                        ev_extra1, ev_extra2, ev_extra3, ev_extra4)
                     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)', q.queue_data_pfx, q.queue_cur_table)
