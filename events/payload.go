@@ -242,7 +242,7 @@ func (c *jsonCheck) escape() bool {
 	return true
 }
 
-// escaped reads \uXXXX.
+// escaped reads an escape of four hexadecimal digits, such as \u00e9.
 func escaped(data []byte) (rune, bool) {
 	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
 		return 0, false

@@ -475,6 +475,27 @@ func TestLateFromTheFuture(t *testing.T) {
 	ticker.want(t, "for the row", 0)
 }
 
+// A queue that could not be asked rests, whatever has ended meanwhile, and so do
+// all after an error that is not one queue's.
+func TestLateRests(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for failed, want := range map[string]int{"none": 2, "bad": 1, "": 0} {
+		watches := NewTicker(nil, TickerConfig{}).last.late
+		queues := []lookedAt{{ID: 1, Name: "bad", Sequence: 1, Snapshot: "1:1:"}, {ID: 2, Name: "good", Sequence: 1, Snapshot: "1:1:"}}
+		if err := watches.remember(queues, nil, now); err != nil {
+			t.Fatal(err)
+		}
+		watches.failing.add(failed, now)
+		if due := watches.due(snapshot{xmax: 5}, now); len(due) != want {
+			t.Errorf("after a failure of %q %d are asked, want %d", failed, len(due), want)
+		}
+		if due := watches.due(snapshot{xmax: 5}, now.Add(maxRest)); len(due) != 2 {
+			t.Errorf("after the rest of %q %d are asked, want both", failed, len(due))
+		}
+	}
+}
+
 func TestParseSnapshot(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
