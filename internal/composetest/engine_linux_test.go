@@ -3,6 +3,7 @@ package composetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -172,13 +173,23 @@ func (e *engine) get(path string, into any) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", path, response.Status, body)
+		return &apiError{path: path, status: response.Status, body: string(body)}
 	}
 	if into == nil {
 		return nil
 	}
 	return json.Unmarshal(body, into)
 }
+
+// apiError is an answer of podman's API that is not 200.
+type apiError struct{ path, status, body string }
+
+func (e *apiError) Error() string { return e.path + ": " + e.status + ": " + e.body }
+
+// ofDeadProcess tells that podman took a container for running whose process had
+// ended, and then did not find it in /proc: an inspection has no other way to fail
+// with such a path. It knows better as soon as the container's monitor has told it.
+func (e *apiError) ofDeadProcess() bool { return strings.Contains(e.body, "/proc/") }
 
 // runHealthChecks runs the containers' health checks, which podman leaves to
 // timers of systemd. What they are and what comes of them is podman's.
@@ -266,11 +277,16 @@ type container struct {
 // service returns the container of a service, running or not.
 func (e *engine) service(name string) container {
 	e.t.Helper()
-	var c container
-	if err := e.get("containers/pgque-"+name+"-1/json", &c); err != nil {
-		e.t.Fatal(err)
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		var c container
+		err := e.get("containers/pgque-"+name+"-1/json", &c)
+		if err == nil {
+			return c
+		}
+		if dead, ok := errors.AsType[*apiError](err); !ok || !dead.ofDeadProcess() || time.Now().After(deadline) {
+			e.t.Fatal(err)
+		}
 	}
-	return c
 }
 
 func lastLines(text string, n int) string {

@@ -133,7 +133,7 @@ func (s *stack) eventually(what string, is func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("after a minute: not %s\n%s", what, s.logs())
+			s.t.Fatalf("after two minutes: not %s\n%s", what, s.logs())
 		}
 	}
 }
