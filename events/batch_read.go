@@ -145,10 +145,10 @@ func (rd *reader) whole(ctx context.Context) (records []*record, err error) {
 }
 
 // cut finds where to cut the rest of a large batch, in one pass over ids and
-// sizes. From here on it uses the query behind get_batch_events, if it may: the
+// sizes. From here on it uses the query behind get_batch_events: the
 // function builds the whole batch for each piece, the query does not.
 func (rd *reader) cut(ctx context.Context) error {
-	if rd.run.can.rawSQL && rd.run.can.settleAtOnce && len(rd.args) > 0 {
+	if rd.run.can.settleAtOnce && len(rd.args) > 0 {
 		var sql string
 		if err := rd.run.pool.QueryRow(ctx, "select pgque.batch_event_sql($1::bigint)", exec, rd.batch.id).Scan(&sql); err != nil {
 			return err

@@ -8,8 +8,8 @@ import (
 // capabilities are what the login may call.
 type capabilities struct {
 	login        string
-	settleAtOnce bool // get_batch_events, event_retry_raw, event_dead, the crash guard's deletes
-	rawSQL       bool // batch_event_sql, the query behind get_batch_events
+	settleAtOnce bool // get_batch_events and the query behind it, event_retry_raw, event_dead, the crash guard's deletes
+	openCursor   bool // a DO in plpgsql
 }
 
 func (r *run) capabilities(ctx context.Context) (capabilities, error) {
@@ -24,8 +24,7 @@ func (r *run) capabilities(ctx context.Context) (capabilities, error) {
 				('consume', 'pgque.subscribe(text,text)'), ('consume', 'pgque.next_batch_info(text,text)'),
 				('consume', 'pgque.receive(text,text,integer)'), ('consume', 'pgque.ack(bigint)'),
 				('consume', 'pgque.nack(bigint,pgque.message,interval,text)'),
-				('raw', 'pgque.batch_event_sql(bigint)'),
-				('settle', 'pgque.get_batch_events(bigint)'),
+				('settle', 'pgque.get_batch_events(bigint)'), ('settle', 'pgque.batch_event_sql(bigint)'),
 				('settle', 'pgque.event_retry_raw(text,text,timestamptz,bigint,timestamptz,integer,text,text,text,text,text,text)'),
 				('settle', 'pgque.event_dead(bigint,bigint,text,timestamptz,xid8,integer,text,text,text,text,text,text)')
 			) as f(name, signature)
@@ -33,11 +32,11 @@ func (r *run) capabilities(ctx context.Context) (capabilities, error) {
 		select current_user,
 			(select coalesce(bool_and(coalesce(ok, false)), false) from may where name = 'consume'),
 			(select coalesce(bool_and(coalesce(ok, false)), false) from may where name = 'settle'),
-			(select coalesce(bool_and(coalesce(ok, false)), false) from may where name = 'raw'),
+			pg_catalog.has_language_privilege('plpgsql', 'usage'),
 			pg_catalog.has_table_privilege('pgque.retry_queue', 'delete') and pg_catalog.has_table_privilege('pgque.dead_letter', 'delete'),
 			exists (select from pg_catalog.pg_proc where oid = pg_catalog.to_regprocedure('pgque.version()') and prosrc like '%1.0.0-dev%')
 				or pg_catalog.to_regprocedure('pgque.receive(text,text,integer)') is null`, exec).
-		Scan(&can.login, &consume, &can.settleAtOnce, &can.rawSQL, &deletes, &old)
+		Scan(&can.login, &consume, &can.settleAtOnce, &can.openCursor, &deletes, &old)
 	can.settleAtOnce = can.settleAtOnce && deletes
 	switch {
 	case err != nil:

@@ -48,7 +48,7 @@ type run struct {
 	guarded  int64    // the batch that runs under the crash guard, until it is settled
 	booked   []int64  // events of it whose bookings are ours, and whose handlers do not run
 	overdue  bool     // a handler was still running when the grace was over
-	careful  int      // how many batches more are read by firstCarefulSQL
+	careful  int      // how many batches more are read by carefulSQL
 	records  []record // made ahead, for parse
 	lastType *string  // that parse has met
 	single   bool     // Step: errors are returned, not waited out

@@ -75,7 +75,7 @@ func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled
 }
 
 // ackSQL finishes a batch while the lease is held. It tells openAfterSQL whether it
-// has, and firstSQL that nothing is open so far.
+// has, and those who read a batch that nothing is open so far.
 const ackSQL = `select pg_catalog.set_config('pgque_events.acked',
 		coalesce((case when ` + heldSQL + ` then pgque.ack($2::text::bigint) end)::text, ''), true),
 	pg_catalog.set_config('pgque_events.batch', '', false)`
