@@ -16,7 +16,7 @@ func (r *run) capabilities(ctx context.Context) (capabilities, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	var can capabilities
-	var consume, old, deletes bool
+	var consume, old, deletes, utf8 bool
 	err := r.pool.QueryRow(ctx, `
 		with may as (
 			select name, pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(signature), 'execute') as ok
@@ -35,12 +35,15 @@ func (r *run) capabilities(ctx context.Context) (capabilities, error) {
 			pg_catalog.has_language_privilege('plpgsql', 'usage'),
 			pg_catalog.has_table_privilege('pgque.retry_queue', 'delete') and pg_catalog.has_table_privilege('pgque.dead_letter', 'delete'),
 			exists (select from pg_catalog.pg_proc where oid = pg_catalog.to_regprocedure('pgque.version()') and prosrc like '%1.0.0-dev%')
-				or pg_catalog.to_regprocedure('pgque.receive(text,text,integer)') is null`, exec).
-		Scan(&can.login, &consume, &can.settleAtOnce, &can.openCursor, &deletes, &old)
+				or pg_catalog.to_regprocedure('pgque.receive(text,text,integer)') is null,
+			`+inUTF8, exec).
+		Scan(&can.login, &consume, &can.settleAtOnce, &can.openCursor, &deletes, &old, &utf8)
 	can.settleAtOnce = can.settleAtOnce && deletes
 	switch {
 	case err != nil:
 		return can, wrap(err, "look what the login may do")
+	case !utf8:
+		return can, errNotUTF8
 	case old:
 		return can, ErrNotInstalled
 	case !consume:

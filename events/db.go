@@ -195,6 +195,12 @@ func lockKey(parts ...string) int64 {
 // pgx.Identifier.Sanitize in a LISTEN, since any character may be in it.
 func channel(queue string) string { return "pgque_" + queue }
 
+// inUTF8 is true when the server takes our texts for what they are. A connection that
+// says it speaks another encoding would have them stored as other characters, without
+// an error. Where the server's text is of no encoding, or UTF8, nothing is converted.
+const inUTF8 = `(pg_catalog.current_setting('client_encoding') = 'UTF8'
+	or pg_catalog.current_setting('client_encoding') = 'SQL_ASCII' and pg_catalog.current_setting('server_encoding') in ('UTF8', 'SQL_ASCII'))`
+
 // loggerOr gives a logger that drops everything when l is nil.
 func loggerOr(l *slog.Logger) *slog.Logger {
 	if l != nil {

@@ -14,7 +14,8 @@ import (
 // *pgconn.PgError where the database gave one, so its SQLSTATE is never lost.
 var (
 	// ErrInvalid: a name, type, payload or setting that would be refused; found
-	// before anything was sent.
+	// before anything was sent. Also a connection whose client_encoding is not UTF8:
+	// nothing is published or consumed through it.
 	ErrInvalid = errors.New("not valid")
 	// ErrTooLarge: a payload above the size limit; also matches ErrInvalid.
 	ErrTooLarge = fmt.Errorf("too large: %w", ErrInvalid)
@@ -49,6 +50,9 @@ var (
 	// settled; it comes again.
 	ErrAborted = errors.New("aborted")
 )
+
+// errNotUTF8 is what comes of a connection that fails inUTF8.
+var errNotUTF8 = fmt.Errorf("the connection's client_encoding is not UTF8: set it in the pool's configuration (RuntimeParams[\"client_encoding\"] = \"UTF8\"): %w", ErrInvalid)
 
 // wrap says what was tried, adds the sentinel that fits and keeps the cause.
 // It returns nil for nil.

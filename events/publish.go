@@ -197,7 +197,7 @@ func uniform(rows []row) bool {
 
 func sendRun(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
 	// text[], not jsonb[]: the server would parse and print every payload anew.
-	ids, err := queryIDs(ctx, db, "select pgque.send_batch($1::text, $2::text, $3::text[])", queue, rows[0].typ, payloads(rows))
+	ids, err := queryIDs(ctx, db, "select pgque.send_batch($1::text, $2::text, $3::text[]) where "+inUTF8, queue, rows[0].typ, payloads(rows))
 	if err == nil && len(ids) != len(rows) {
 		err = fmt.Errorf("send_batch returned %d ids for %d events", len(ids), len(rows))
 	}
@@ -217,11 +217,12 @@ func sendMixed(ctx context.Context, db DB, queue string, rows []row) ([]int64, e
 	// extra1 and extra2 belong to upstream's next version (partition and
 	// idempotency keys), so headers are in extra3.
 	return queryIDs(ctx, db, `select array(select pgque.insert_event($1::text, u.typ, u.data, null, null, u.headers, null)
-		from unnest($2::text[], $3::text[], $4::text[]) with ordinality as u(typ, data, headers, ord))`,
+		from unnest($2::text[], $3::text[], $4::text[]) with ordinality as u(typ, data, headers, ord)) where `+inUTF8,
 		queue, closed(types), payloads(rows), closed(headers))
 }
 
-// queryIDs reads the array of ids that a statement returns.
+// queryIDs reads the array of ids that a statement returns, which is no row where
+// inUTF8 forbids it.
 func queryIDs(ctx context.Context, db DB, sql string, args ...any) ([]int64, error) {
 	rows, err := db.Query(ctx, sql, append([]any{exec, pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...)
 	if err != nil {
@@ -235,6 +236,9 @@ func queryIDs(ctx context.Context, db DB, sql string, args ...any) ([]int64, err
 	rows.Close()
 	if rows.Err() != nil {
 		err = rows.Err()
+	}
+	if err == nil && rows.CommandTag().RowsAffected() == 0 {
+		err = errNotUTF8
 	}
 	return ids, err
 }

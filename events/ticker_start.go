@@ -28,7 +28,7 @@ func (t *Ticker) start(ctx context.Context) error {
 // do something first.
 func permanent(err error) bool {
 	state := sqlState(err)
-	return errors.Is(err, ErrPermission) || errors.Is(err, ErrNotInstalled) || errors.Is(err, ErrQueueNotFound) ||
+	return errors.Is(err, ErrPermission) || errors.Is(err, ErrNotInstalled) || errors.Is(err, ErrQueueNotFound) || errors.Is(err, errNotUTF8) ||
 		strings.HasPrefix(state, "28") || state == "3D000"
 }
 
