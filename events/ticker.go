@@ -216,10 +216,10 @@ func (t *Ticker) done(ctx context.Context, action string, err error) {
 	case err != nil:
 		t.config.Observer.observe(TickerFailed{Action: action, Err: err})
 		if was.err == nil || sqlState(was.err) != sqlState(err) {
-			t.log.Error("ticker: "+action+" failed, trying again", "err", err)
+			t.log.Error("ticker: "+inWords(action)+" failed, trying again", "err", err)
 		}
 	case was.err != nil:
-		t.log.Info("ticker: " + action + " works again")
+		t.log.Info("ticker: " + inWords(action) + " works again")
 	}
 }
 

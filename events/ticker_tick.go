@@ -124,8 +124,16 @@ func (t *Ticker) tickQueues(ctx context.Context, queues []lookedAt) error {
 func (t *Ticker) queueFailed(action string, troubled troubles, queue string, err error) {
 	t.config.Observer.observe(TickerFailed{Action: action, Queue: queue, Err: err})
 	if troubled.add(queue, time.Now()) {
-		t.log.Error("ticker: "+action+" fails for one queue, the others go on", "queue", queue, "err", err)
+		t.log.Error("ticker: "+inWords(action)+" fails for one queue, the others go on", "queue", queue, "err", err)
 	}
+}
+
+// inWords names an action in the log.
+func inWords(action string) string {
+	if action == "late" {
+		return "the look for late events"
+	}
+	return action
 }
 
 // act does one action in one transaction. When the server turns out to be a
