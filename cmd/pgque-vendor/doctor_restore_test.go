@@ -70,6 +70,30 @@ func TestDoctorRestored(t *testing.T) {
 	})
 }
 
+// Numbers of an old cluster that was far ahead would take too long to use up: the
+// queue is dropped and made again, and the finding says what that loses.
+func TestDoctorRestoredFromFarAhead(t *testing.T) {
+	t.Parallel()
+	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
+		t.Parallel()
+		p := newPatient(t, pgtest.NewServer(t, pgtest.Options{}), v, "--queue q --subscribe q/c")
+		p.send("q", 3)
+		p.tick("q")
+		p.Exec(t, `update pgque.tick set tick_snapshot = '300000000:300000000:'`) // as a dump brings it
+		p.wantHealthyBut("restored", "critical restored q")
+		f := p.doctor().finding("restored")
+		if len(f.Fix) != 2 || f.Fix[0].When == "" {
+			t.Fatalf("fix: %+v, want to drop the queue, with what that costs, and to make it again", f.Fix)
+		}
+		p.mend("restored", nil, 0, 1)
+		p.Exec(t, `select pgque.subscribe('q', 'c')`)
+		p.send("q", 3)
+		if got := p.receiveAll("q", "c"); len(got) != 3 {
+			t.Errorf("of 3 events sent since came %q", got)
+		}
+	})
+}
+
 // receiveAll ticks a queue and gives the payloads of all that its consumer gets.
 func (p *patient) receiveAll(queue, consumer string) (payloads []string) {
 	p.t.Helper()
