@@ -381,7 +381,7 @@ func TestLateFailure(t *testing.T) {
 			mend()
 			eventually(t, "the tick for the bad one", covers("bad"))
 			got := text.String()
-			if strings.Count(got, "late fails") != 1 || !strings.Contains(got, test.says) || strings.Count(got, "queue=bad") != 2 || !strings.Contains(got, "looked for again") {
+			if strings.Count(got, "fails for one queue") != 1 || !strings.Contains(got, test.says) || strings.Count(got, "queue=bad") != 2 || !strings.Contains(got, "looked for again") {
 				t.Errorf("the log says %q", got)
 			}
 		})
