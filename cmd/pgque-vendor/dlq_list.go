@@ -41,6 +41,13 @@ failure. Payloads are shown by "dlq show" alone. The login needs pgque_reader.`,
 	return cmd
 }
 
+// deadLettersDocument is what "dlq list --json" writes.
+type deadLettersDocument struct {
+	Schema      int              `json:"schema"`
+	DeadLetters []deadLetterLine `json:"dead_letters"`
+	More        bool             `json:"more"` // there are more than --limit
+}
+
 // deadLetterLine is a dead letter in JSON.
 type deadLetterLine struct {
 	ID       int64     `json:"id"`
@@ -80,11 +87,7 @@ func (o *dlqListOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	document := struct {
-		Schema      int              `json:"schema"`
-		DeadLetters []deadLetterLine `json:"dead_letters"`
-		More        bool             `json:"more"` // there are more than --limit
-	}{1, []deadLetterLine{}, false}
+	document := deadLettersDocument{Schema: 1, DeadLetters: []deadLetterLine{}}
 	for d, err := range events.DeadLetters(ctx, conn, o.filter.events()) {
 		if err != nil {
 			return eventsFault(err, settings, o.filter.queue)

@@ -84,6 +84,15 @@ type chosenLetters struct {
 	groups []letterGroup
 }
 
+// movedDocument is what "dlq replay --json" and "dlq purge --json" write.
+type movedDocument struct {
+	Schema int           `json:"schema"`
+	Action string        `json:"action"`
+	Chosen int           `json:"chosen"`
+	Done   int           `json:"done"`
+	Groups []letterGroup `json:"groups"`
+}
+
 type letterGroup struct {
 	Queue    string `json:"queue"`
 	Consumer string `json:"consumer"`
@@ -235,13 +244,7 @@ func (o *dlqMoveOptions) report(env *environment, chosen *chosenLetters, done in
 		action = "would-be-" + action
 	}
 	if o.json {
-		return writeJSON(env.stdout, struct {
-			Schema int           `json:"schema"`
-			Action string        `json:"action"`
-			Chosen int           `json:"chosen"`
-			Done   int           `json:"done"`
-			Groups []letterGroup `json:"groups"`
-		}{1, action, len(chosen.ids), done, append([]letterGroup{}, chosen.groups...)})
+		return writeJSON(env.stdout, movedDocument{1, action, len(chosen.ids), done, append([]letterGroup{}, chosen.groups...)})
 	}
 	switch {
 	case len(chosen.ids) == 0:

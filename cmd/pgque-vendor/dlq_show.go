@@ -64,11 +64,14 @@ func (o *dlqShowOptions) run(ctx context.Context, env *environment) error {
 	return fault.New(fault.Policy, "there is no dead letter %d", o.filter.ids[0]).Hint("pgque-vendor dlq list")
 }
 
+// deadLetterDocument is what "dlq show --json" writes.
+type deadLetterDocument struct {
+	Schema int `json:"schema"`
+	deadLetterLine
+}
+
 func writeDeadLetterJSON(w io.Writer, d *events.DeadLetter) error {
-	document := struct {
-		Schema int `json:"schema"`
-		deadLetterLine
-	}{1, describeDeadLetter(d)}
+	document := deadLetterDocument{1, describeDeadLetter(d)}
 	e := &document.Event
 	e.Headers = d.Event.Headers
 	switch {

@@ -92,6 +92,13 @@ func (o *peekOptions) line(e *events.Event) string {
 	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(printable(line))
 }
 
+// peekDocument is what "peek --json" writes.
+type peekDocument struct {
+	Schema int           `json:"schema"`
+	Queue  string        `json:"queue"`
+	Events []peekedEvent `json:"events"`
+}
+
 type peekedEvent struct {
 	ID       int64             `json:"id"`
 	Time     time.Time         `json:"time"`
@@ -104,11 +111,7 @@ type peekedEvent struct {
 }
 
 func (o *peekOptions) writeJSON(env *environment, found []events.Event) error {
-	document := struct {
-		Schema int           `json:"schema"`
-		Queue  string        `json:"queue"`
-		Events []peekedEvent `json:"events"`
-	}{1, o.queue, []peekedEvent{}}
+	document := peekDocument{1, o.queue, []peekedEvent{}}
 	for _, e := range found {
 		p := peekedEvent{ID: e.ID, Time: e.Time.UTC(), Type: e.Type, Headers: e.Headers, Attempt: e.Attempt, Consumer: e.Consumer}
 		if json.Valid(e.Payload) {

@@ -163,18 +163,21 @@ func (p *publisher) explain(ctx context.Context, err error, n int) error {
 	return fault.New(fault.SQL, "the connection was lost, and it is unknown whether %s arrived: %w", count(n, "event"), err)
 }
 
+// publishDocument is what "publish --json" writes.
+type publishDocument struct {
+	Schema int     `json:"schema"`
+	Queue  string  `json:"queue"`
+	Sent   int     `json:"sent"`          // events
+	IDs    []int64 `json:"ids,omitempty"` // of the one event; not with --ndjson
+}
+
 func (p *publisher) one(ctx context.Context, env *environment, event events.Event) error {
 	ids, err := p.send(ctx, []events.Event{event})
 	if err != nil {
 		return err
 	}
 	if p.options.json {
-		return writeJSON(env.stdout, struct {
-			Schema int     `json:"schema"`
-			Queue  string  `json:"queue"`
-			Sent   int     `json:"sent"`
-			IDs    []int64 `json:"ids"`
-		}{1, p.queue, 1, ids})
+		return writeJSON(env.stdout, publishDocument{1, p.queue, 1, ids})
 	}
 	_, err = fmt.Fprintln(env.stdout, ids[0])
 	return err

@@ -160,11 +160,7 @@ func (p *publisher) outcome(number int) string {
 
 func (p *publisher) report(env *environment) error {
 	if p.options.json {
-		return writeJSON(env.stdout, struct {
-			Schema int    `json:"schema"`
-			Queue  string `json:"queue"`
-			Sent   int    `json:"sent"`
-		}{1, p.queue, p.sent})
+		return writeJSON(env.stdout, publishDocument{Schema: 1, Queue: p.queue, Sent: p.sent})
 	}
 	env.sayf("sent %s to %q", count(p.sent, "event"), p.queue)
 	return nil

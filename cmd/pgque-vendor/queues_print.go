@@ -137,6 +137,7 @@ func cell(s string) string {
 	return strings.NewReplacer("\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(printable(s))
 }
 
+// queuesDocument is what "queues --json" writes; with --watch, one for each look.
 type queuesDocument struct {
 	Schema   int         `json:"schema"`
 	Database string      `json:"database"`
