@@ -16,8 +16,11 @@ import (
 // that came back for a retry is there again, with Attempt and the Consumer that
 // gets it. It needs no role.
 //
-// Errors: [ErrQueueNotFound], [ErrNotInstalled].
+// Errors: [ErrInvalid], [ErrQueueNotFound], [ErrNotInstalled].
 func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) {
+	if err := checkQueue(queue); err != nil {
+		return nil, err
+	}
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	var table string

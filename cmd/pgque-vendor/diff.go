@@ -77,6 +77,9 @@ Exit 0 when all files are the same, 1 when they differ.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				o.tag = args[0]
+				if err := refuseEmptyArgument("TAG", args[0]); err != nil {
+					return err
+				}
 			}
 			return o.run(cmd.Context(), env)
 		},

@@ -51,7 +51,11 @@ func (f *dlqFilter) register(cmd *cobra.Command) {
 	flags.Var(&f.newer, "newer-than", "only those that died within this time")
 }
 
-func (f *dlqFilter) parseIDs(args []string) error {
+// read takes the arguments, which are IDs, and refuses what chooses by mistake.
+func (f *dlqFilter) read(env *environment, args []string) error {
+	if err := env.refuseEmptyVariables("queue", "consumer", "type", "older-than", "newer-than"); err != nil {
+		return err
+	}
 	seen := map[int64]bool{}
 	for _, arg := range args {
 		id, err := strconv.ParseInt(arg, 10, 64)

@@ -79,7 +79,7 @@ func (o *dlqListOptions) run(ctx context.Context, env *environment) error {
 	if o.limit < 1 || o.limit > 1_000_000 {
 		return fault.New(fault.Usage, "--limit is %d: it takes 1 to 1000000", o.limit)
 	}
-	if err := o.filter.parseIDs(nil); err != nil {
+	if err := o.filter.read(env, nil); err != nil {
 		return err
 	}
 	conn, settings, err := o.database.connect(ctx, env, "pgque-vendor dlq")

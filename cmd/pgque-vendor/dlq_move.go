@@ -101,7 +101,7 @@ type letterGroup struct {
 }
 
 func (o *dlqMoveOptions) run(ctx context.Context, env *environment, args []string) error {
-	if err := o.filter.parseIDs(args); err != nil {
+	if err := o.filter.read(env, args); err != nil {
 		return err
 	}
 	if o.name == "purge" && o.filter.queue == "" && len(o.filter.ids) == 0 {

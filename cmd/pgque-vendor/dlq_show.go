@@ -31,7 +31,7 @@ login needs pgque_reader.`,
   pgque-vendor dlq show 7 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.filter.parseIDs(args); err != nil {
+			if err := o.filter.read(env, args); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), env)

@@ -40,6 +40,9 @@ otherwise a line for each queue and consumer. With --json every look is a docume
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.queue = args[0]
+				if err := refuseEmptyArgument("QUEUE", args[0]); err != nil {
+					return err
+				}
 			}
 			return o.run(cmd.Context(), env)
 		},

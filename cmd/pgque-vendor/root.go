@@ -112,6 +112,9 @@ protection have none and must be typed.
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			env.takeTyped(cmd)
+			if err := refuseEmpty(env.typed); err != nil {
+				return err
+			}
 			if err := flagsFromEnvironment(cmd, env.lookup); err != nil {
 				return err
 			}

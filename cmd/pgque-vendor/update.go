@@ -45,6 +45,9 @@ and that the same command repairs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				o.tag = args[0]
+				if err := refuseEmptyArgument("TAG", args[0]); err != nil {
+					return err
+				}
 				o.latest = o.latest && env.typed["latest"] != nil // a typed tag wins over the environment
 			}
 			return o.run(cmd.Context(), env)
