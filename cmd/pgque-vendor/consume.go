@@ -195,6 +195,10 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	if err := o.lookUp(); err != nil {
 		return err
 	}
+	if o.print && closedStdout(env.stream()) {
+		return fault.New(fault.Usage, "stdout is closed, or the null device open for reading too: events would be acked and lost").
+			Hint("to lose them on purpose: pgque-vendor consume %s %s --print > /dev/null", shellQuote(o.queue), shellQuote(o.consumer))
+	}
 	shown, err := o.listen.start(ctx, env, fmt.Sprintf("consume %s %s", o.queue, o.consumer))
 	if err != nil {
 		return err
@@ -211,7 +215,7 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	c := newConsumption(ctx, env, o, shown)
 	shown.watch(pool, settings.Database(), events.HealthConfig{}, shown.consumerReady(o.queue, o.consumer))
 	o.announce(env)
-	err = c.run(ctx, pool)
+	err = c.run(pool)
 	env.sayf("consume ended: %s", c.counts.String())
 	if err == nil || errors.Is(err, context.Canceled) {
 		return nil

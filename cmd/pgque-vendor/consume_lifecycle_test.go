@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -62,22 +63,57 @@ func TestConsumeIdleStop(t *testing.T) {
 // SIGTERM. Nothing is settled.
 func TestConsumeSecondSignal(t *testing.T) {
 	t.Parallel()
+	for second, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 143} {
+		t.Run(second.String(), func(t *testing.T) {
+			if signal.Ignored(second) {
+				t.Skip("it is ignored here, as under nohup")
+			}
+			t.Parallel()
+			b := newConsumeBench(t, pgtest.Standin()).tick()
+			b.publish(numbered(1)...)
+			r := b.consume(`trap '' TERM; sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 1; done' & echo $$ > parent; wait; sleep 60`, "--verbose")
+			parent, child := b.pid("parent"), b.pid("child")
+			r.signal(syscall.SIGTERM)
+			b.until("the first signal's effect", func() bool { return strings.Contains(r.stderr.String(), `ending cause="interrupted by SIGTERM"`) })
+			time.Sleep(burst) // what comes earlier counts as the same
+			if !alive(parent) {
+				t.Fatal("COMMAND was ended by the first signal")
+			}
+			r.signal(second)
+			r.wantCode(code)
+			if !strings.Contains(r.stderr.String(), "pgque-vendor: error: interrupted by SIG") {
+				t.Errorf("it says nothing: %s", r.stderr)
+			}
+			b.untilDead("COMMAND", parent)
+			b.untilDead("what COMMAND started", child)
+			if got := b.db.Value(t, openBatches); got != "1" {
+				t.Errorf("%s open batches, want 1", got)
+			}
+		})
+	}
+}
+
+// Closing a terminal sends SIGHUP twice, and wrappers pass on what was sent to all:
+// signals in quick succession are one first signal, and COMMAND finishes.
+func TestConsumeSignalsAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newConsumeBench(t, pgtest.Standin()).tick()
 	b.publish(numbered(1)...)
-	r := b.consume(`trap '' TERM; sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 1; done' & echo $$ > parent; wait; sleep 60`)
-	parent, child := b.pid("parent"), b.pid("child")
-	r.signal(syscall.SIGTERM)
-	// The second counts as such only when the first was seen.
-	time.Sleep(300 * time.Millisecond)
-	if !alive(parent) {
-		t.Fatal("COMMAND was ended by the first signal")
+	r := b.consume(`echo x > begun; until test -e go; do sleep 0.02; done; echo x > done`, "--verbose")
+	b.untilFile("begun")
+	// While it is stopped the signals wait, so that it gets them together.
+	r.signal(syscall.SIGSTOP)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT} {
+		r.signal(s)
 	}
-	r.signal(syscall.SIGINT)
-	r.wantCode(130)
-	b.untilDead("COMMAND", parent)
-	b.untilDead("what COMMAND started", child)
-	if got := b.db.Value(t, openBatches); got != "1" {
-		t.Errorf("%s open batches, want 1", got)
+	r.signal(syscall.SIGCONT)
+	b.until("the signals' effect", func() bool { return strings.Contains(r.stderr.String(), "ending cause=") })
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.wantCode(0)
+	if b.file("done") == "" || strings.Contains(r.stderr.String(), "error:") {
+		t.Errorf("COMMAND has not finished; stderr: %s", r.stderr)
 	}
 }
 

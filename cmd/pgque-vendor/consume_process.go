@@ -43,7 +43,7 @@ func (c *consumption) newProgram(env *environment) *program {
 		path: c.options.path, args: c.options.command, env: withoutSecrets(os.Environ()),
 		err: &sharedOutput{w: env.stderr}, starts: make(chan func()), giveUp: c.giveUp,
 	}
-	cmd.out = &sharedOutput{w: env.stdout, failed: func(err error) {
+	cmd.out = &sharedOutput{w: env.stream(), failed: func(err error) {
 		c.stop(fault.New(fault.Usage, "pass on what COMMAND writes to stdout: %w", err))
 	}}
 	go cmd.starter()

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,17 +31,21 @@ type consumption struct {
 	counts  consumeCounts
 	shown   *listening
 
+	// The root command's own handling would end the process at once, and leave what
+	// COMMAND started behind.
+	onSecondSignal *atomic.Pointer[func(os.Signal)]
+
 	ctx  context.Context // ends when no further event is to be started
 	stop context.CancelCauseFunc
 }
 
 func newConsumption(ctx context.Context, env *environment, o *consumeOptions, shown *listening) *consumption {
-	c := &consumption{options: o, log: roleLog(env), shown: shown}
+	c := &consumption{options: o, log: roleLog(env), shown: shown, onSecondSignal: env.onSecondSignal}
 	shown.consumes(o.queue, o.consumer)
 	c.ctx, c.stop = context.WithCancelCause(ctx)
 	switch {
 	case o.print:
-		c.handler = &printer{out: env.stdout, giveUp: c.giveUp}
+		c.handler = &printer{out: env.stream(), giveUp: c.giveUp}
 	case o.stream:
 		c.handler = newStreams(c.newProgram(env), o, c.log)
 	default:
@@ -54,13 +56,7 @@ func newConsumption(ctx context.Context, env *environment, o *consumeOptions, sh
 
 // run consumes until the first signal, or until something ends it that is not an
 // event's fault.
-func (c *consumption) run(ctx context.Context, pool *pgxpool.Pool) error {
-	// A reader of our stdout that goes away is an error to look at, not our death:
-	// what was not written must not be acked.
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	defer signal.Stop(pipe)
-
+func (c *consumption) run(pool *pgxpool.Pool) error {
 	consumer := events.NewConsumer(pool, c.options.queue, c.options.consumer, c.config())
 	if len(c.options.types) == 0 {
 		consumer.HandleAny(c.handler.handle)
@@ -69,11 +65,12 @@ func (c *consumption) run(ctx context.Context, pool *pgxpool.Pool) error {
 		consumer.Handle(t, c.handler.handle)
 	}
 	var second atomic.Pointer[errInterrupted]
-	release := onSecondSignal(ctx, func(s os.Signal) {
+	abort := func(s os.Signal) {
 		second.Store(&errInterrupted{s})
 		consumer.Abort()
-	})
-	defer release()
+	}
+	c.onSecondSignal.Store(&abort)
+	defer c.onSecondSignal.Store(nil)
 	err := consumer.Run(c.ctx)
 	finished := c.handler.idle()
 	c.handler.close()
@@ -117,31 +114,6 @@ func (c *consumption) config() events.ConsumerConfig {
 func (c *consumption) giveUp(_ context.Context, err error) error {
 	c.stop(err)
 	return events.HandBack(err)
-}
-
-// onSecondSignal calls then for the first signal after ctx has ended. By then the
-// root command's own handling would end the process at once, and leave what COMMAND
-// started behind, so it is taken out of the way. A third signal does as the system
-// does.
-func onSecondSignal(ctx context.Context, then func(os.Signal)) (release func()) {
-	released := make(chan struct{})
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-released:
-			return
-		}
-		second := make(chan os.Signal, 1)
-		signal.Reset(os.Interrupt, syscall.SIGTERM)
-		signal.Notify(second, os.Interrupt, syscall.SIGTERM)
-		select {
-		case s := <-second:
-			signal.Stop(second)
-			then(s)
-		case <-released:
-		}
-	}()
-	return func() { close(released) }
 }
 
 // consumeCounts is what became of the events.

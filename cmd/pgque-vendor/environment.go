@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,10 @@ type environment struct {
 	now    func() time.Time
 	tty    func(w any) bool // whether a stream is a terminal
 
+	// onSecondSignal is what a second signal does instead of ending the process; run
+	// makes it.
+	onSecondSignal *atomic.Pointer[func(os.Signal)]
+
 	// Set from the global flags before a command runs.
 	quiet bool
 	color string // auto, always or never
@@ -36,12 +41,12 @@ type environment struct {
 func processEnvironment() *environment {
 	return &environment{
 		stdin:  os.Stdin,
-		stdout: os.Stdout,
+		stdout: output{os.Stdout},
 		stderr: os.Stderr,
 		lookup: os.LookupEnv,
 		now:    time.Now,
 		tty: func(w any) bool {
-			f, ok := w.(*os.File)
+			f, ok := w.(interface{ Fd() uintptr })
 			return ok && term.IsTerminal(int(f.Fd()))
 		},
 		color: "auto",

@@ -17,11 +17,12 @@ import (
 // watchQueues looks again and again until a signal. A database that does not
 // answer for a while is said and no reason to end: that is when somebody watches.
 func (o *queuesOptions) watchQueues(ctx context.Context, env *environment, pool *pgxpool.Pool, settings *dbconn.Settings, state *queuesState) error {
-	screen := env.tty(env.stdout) && !o.json
+	stdout := env.stream()
+	screen := env.tty(stdout) && !o.json
 	if screen {
 		// Long lines are cut by the terminal, not wrapped: rows stay rows.
-		fmt.Fprint(env.stdout, "\x1b[?7l\x1b[2J")
-		defer fmt.Fprint(env.stdout, "\x1b[?7h")
+		fmt.Fprint(stdout, "\x1b[?7l\x1b[2J")
+		defer fmt.Fprint(stdout, "\x1b[?7h")
 	}
 	again := time.NewTicker(o.every)
 	defer again.Stop()
@@ -30,15 +31,15 @@ func (o *queuesOptions) watchQueues(ctx context.Context, env *environment, pool 
 		var err error
 		switch {
 		case screen:
-			err = state.redraw(env.stdout, o.every, trouble)
+			err = state.redraw(stdout, o.every, trouble)
 		case trouble != "":
 			if trouble != said {
 				env.warnf("%s", trouble)
 			}
 		case o.json:
-			err = json.NewEncoder(env.stdout).Encode(state.document())
+			err = json.NewEncoder(stdout).Encode(state.document())
 		default:
-			err = state.writeLines(env.stdout)
+			err = state.writeLines(stdout)
 		}
 		if err != nil {
 			return err

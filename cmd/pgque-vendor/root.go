@@ -7,14 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
-	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,7 +20,7 @@ import (
 // run builds the command tree, runs it once, prints a failure once, and
 // returns the exit code.
 func run(args []string, env *environment) int {
-	ctx, stop := notifyContext(context.Background())
+	ctx, stop := notifyContext(context.Background(), env)
 	defer stop()
 	root := newRootCommand(env, args...)
 	root.SetArgs(args)
@@ -35,36 +31,10 @@ func run(args []string, env *environment) int {
 		err = help.err
 	}
 	if brokenPipe(err) {
-		return 0 // the reader has seen enough, as in "list | head"
+		return 0 // what ran until its reader was gone
 	}
 	printError(env.stderr, env.withHints(err))
 	return exitCode(ctx, err)
-}
-
-// notifyContext returns a context that the first SIGINT or SIGTERM cancels,
-// with the signal as its cause. A second one ends the process at once.
-func notifyContext(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	go func() {
-		s, ok := <-signals
-		if !ok {
-			return
-		}
-		cancel(errInterrupted{s})
-		if s, ok = <-signals; ok {
-			os.Exit(errInterrupted{s}.code())
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		close(signals)
-		cancel(nil)
-	}
 }
 
 // keptError keeps the first error of a writer: cobra drops those of its help.
@@ -79,13 +49,6 @@ func (k *keptError) Write(p []byte) (int, error) {
 		k.err = err
 	}
 	return n, err
-}
-
-// brokenPipe reports that our own output has lost its reader. A database's socket
-// can end with the same error, which is a failure.
-func brokenPipe(err error) bool {
-	var p *fs.PathError
-	return errors.As(err, &p) && p.Path == os.Stdout.Name() && errors.Is(p, syscall.EPIPE)
 }
 
 // newRootCommand builds the command tree: what of it the arguments need, or all
@@ -121,6 +84,11 @@ protection have none and must be typed.
 			if verbose {
 				env.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			}
+			context.AfterFunc(cmd.Context(), func() {
+				if interrupted := (errInterrupted{}); errors.As(context.Cause(cmd.Context()), &interrupted) {
+					env.log.Info("ending", "cause", interrupted)
+				}
+			})
 			switch env.color {
 			case "auto", "always", "never":
 				return nil
