@@ -137,8 +137,9 @@ func (c *Consumer) Step(ctx context.Context) (int, error) {
 }
 
 // Abort ends Run at once, for a second signal: handlers' contexts end, nothing of
-// their batch is settled, and Run returns ErrAborted without waiting for them.
-// The batch comes again at the next start.
+// their batch is settled, and Run returns ErrAborted without waiting for them, but
+// for a handler under the crash guard: that gets 5 s to return, so that its event
+// does not pay for a crash. The batch comes again at the next start.
 func (c *Consumer) Abort() {
 	if c.aborted.CompareAndSwap(false, true) {
 		close(c.aborting)

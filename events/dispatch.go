@@ -170,6 +170,7 @@ func (h *handling) work(shares ...func() *record) error {
 		go h.worker(next, wg.Done)
 	}
 	returned := make(chan struct{})
+	h.run.returned = returned
 	go func() { wg.Wait(); close(returned) }()
 	select {
 	case <-returned:
@@ -253,10 +254,24 @@ func (h *handling) finish(rec *record, err error, took time.Duration) {
 	if res.outcome == OutcomeRetried && r.cfg.OnFailure == HoldKey {
 		h.hold(h.key(rec), res.delay)
 	}
-	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, res.outcome, err, took})
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, h.shown(rec, res.outcome), err, took})
 	if err := crash.At(r.stop, crash.Handled); err != nil {
 		h.failed.Store(&err)
 	}
+}
+
+// shown is the outcome as it will be. Settling itself goes by the queue's
+// max_retries of then.
+func (h *handling) shown(rec *record, outcome Outcome) Outcome {
+	switch {
+	case outcome == OutcomeDone || outcome == OutcomeSkipped:
+		return outcome
+	case h.run.lease.ctx.Err() != nil:
+		return OutcomeAborted
+	case outcome == OutcomeRetried && rec.attemptsSpent(h.batch.maxRetries):
+		return OutcomeDead
+	}
+	return outcome
 }
 
 func (h *handling) add(res result) {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -50,17 +51,19 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 	callCtx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	booked := false
+	var due *time.Time
 	err := inTx(callCtx, r.pool, func(tx pgx.Tx) error {
 		if err := r.lease.held(callCtx, tx); err != nil {
 			return err
 		}
-		if err := r.unbook(callCtx, tx, b, ran); err != nil {
+		if err := r.unbook(callCtx, tx, b.id, ran); err != nil {
 			return err
 		}
 		var exists bool
 		err := tx.QueryRow(callCtx, `select exists (select from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)
 			or exists (select from pgque.dead_letter d join pgque.subscription s on s.sub_queue = d.dl_queue_id and s.sub_consumer = d.dl_consumer_id
-				where s.sub_batch = $3::bigint and d.ev_id = $2::bigint)`, exec, b.subID, rec.ID, b.id).Scan(&exists)
+				where s.sub_batch = $3::bigint and d.ev_id = $2::bigint),
+			(select max(ev_retry_after) from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)`, exec, b.subID, rec.ID, b.id).Scan(&exists, &due)
 		if err != nil || exists {
 			return err
 		}
@@ -80,25 +83,65 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 			rec.Attempt, rec.typ, text(rec.Payload), rec.extra1, rec.extra2, rec.extra3, rec.extra4)
 		return err
 	})
-	if err == nil && booked {
+	switch {
+	case err == nil && booked:
 		err = crash.At(ctx, crash.Booked)
+	case err == nil && due != nil:
+		r.cfg.Logger.Warn("an event was running when a process ended before it could settle; that has cost it an attempt, and it comes again later",
+			"event", rec.ID, "type", rec.Type, "attempt", rec.Attempt, "due", due.Round(time.Second))
+	case err == nil:
+		r.cfg.Logger.Warn("an event was running at its last attempt when a process ended before it could settle; it is a dead letter",
+			"event", rec.ID, "type", rec.Type, "attempt", rec.Attempt)
 	}
 	return booked, err
 }
 
 // unbook deletes the bookings of events that have run. What became of them is
-// settled with the batch.
-func (r *run) unbook(ctx context.Context, tx pgx.Tx, b *batch, ran []int64) error {
+// settled with the batch. Once that is so their rows are none of the guard's.
+func (r *run) unbook(ctx context.Context, tx pgx.Tx, batch int64, ran []int64) error {
 	if len(ran) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, "delete from pgque.retry_queue where ev_owner = $1::int and ev_id = any($2::bigint[])", exec, b.subID, ran); err != nil {
+	_, err := tx.Exec(ctx, `delete from pgque.retry_queue r using pgque.subscription s
+		where s.sub_batch = $1::bigint and r.ev_owner = s.sub_id and r.ev_id = any($2::bigint[])`, exec, batch, ran)
+	if err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `delete from pgque.dead_letter d using pgque.subscription s
+	_, err = tx.Exec(ctx, `delete from pgque.dead_letter d using pgque.subscription s
 		where s.sub_batch = $1::bigint and d.dl_queue_id = s.sub_queue and d.dl_consumer_id = s.sub_consumer and d.ev_id = any($2::bigint[])`,
-		exec, b.id, ran)
+		exec, batch, ran)
 	return err
+}
+
+// letGo gives the lease up. After Abort it first deletes the booking of the event
+// that ran: this process ends, but does not die of it. That is the last act of the
+// transaction that is the lease, so nobody can have looked at the booking before,
+// and a lease that was lost deletes nothing.
+func (r *run) letGo() {
+	defer r.lease.release()
+	if len(r.booked) == 0 || !errors.Is(context.Cause(r.living), ErrAborted) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*lastMoment)
+	defer cancel()
+	if err := r.withdraw(ctx); err != nil {
+		r.cfg.Logger.Warn("what the crash guard has booked stays booked: the event comes again later, with an attempt spent", "events", r.booked, "err", err)
+	}
+}
+
+func (r *run) withdraw(ctx context.Context) error {
+	if r.returned != nil {
+		select {
+		case <-r.returned:
+		case <-time.After(lastMoment):
+			return errors.New("its handler still runs")
+		}
+	}
+	<-r.lease.done
+	if err := r.unbook(ctx, r.lease.tx, r.guarded, r.booked); err != nil {
+		return err
+	}
+	return r.lease.tx.Commit(ctx)
 }
 
 // text gives NULL for nil, where a []byte would be taken for bytea.

@@ -244,7 +244,8 @@ func (p *modelProcess) observe(o events.Observation) {
 	switch o := o.(type) {
 	case events.Handled:
 		f := p.c.fate(o.ID)
-		if o.Outcome == events.OutcomeRetried || o.Outcome == events.OutcomeHandedBack && p.c.name == "reader" {
+		asked := errors.Is(o.Err, errDeath)
+		if o.Outcome == events.OutcomeRetried || o.Outcome == events.OutcomeDead && !asked || o.Outcome == events.OutcomeHandedBack && p.c.name == "reader" {
 			f.failures++
 		}
 		if _, delivered := p.batch[o.ID]; !delivered {
@@ -252,7 +253,7 @@ func (p *modelProcess) observe(o events.Observation) {
 		}
 		p.batch[o.ID] = o.Outcome
 		f.handled = f.handled || o.Outcome == events.OutcomeDone || o.Outcome == events.OutcomeSkipped
-		f.died = f.died || o.Outcome == events.OutcomeDead
+		f.died = f.died || o.Outcome == events.OutcomeDead && asked
 	case events.Settled:
 		if o.Stale {
 			p.interrupted()

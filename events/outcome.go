@@ -77,15 +77,16 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack)
 }
 
-// Outcome is what became of one event.
+// Outcome is what becomes of one event when its batch is settled.
 type Outcome string
 
 const (
 	OutcomeDone       Outcome = "done"
 	OutcomeSkipped    Outcome = "skipped"
-	OutcomeRetried    Outcome = "retried"     // nacked; a dead letter once its attempts are spent
-	OutcomeDead       Outcome = "dead"        // the handler or a policy asked for it
-	OutcomeHandedBack Outcome = "handed-back" // not begun; it comes again with its attempts unchanged
+	OutcomeRetried    Outcome = "retried"     // it comes again, an attempt spent
+	OutcomeDead       Outcome = "dead"        // a dead letter: asked for, or its attempts are spent
+	OutcomeHandedBack Outcome = "handed-back" // not begun, or ended with the grace; it comes again with its attempts unchanged
+	OutcomeAborted    Outcome = "aborted"     // it failed when nothing was to be settled any more: Abort, or a lost lease; its batch comes again
 )
 
 // result is one event's outcome with what settling needs to know.

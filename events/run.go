@@ -40,18 +40,19 @@ type run struct {
 
 	can      capabilities
 	lease    *lease
-	known    waiting  // what is known to wait, so that no look is needed
-	next     *batch   // opened with the ack of the one before
-	unticked bool     // it was said that no ticker runs
-	ownBatch int64    // the batch that this run has opened: it is no one else's wreck
-	shared   bool     // ownBatch is from before the lease was lost: others may have had it since
-	guarded  int64    // the batch that runs under the crash guard, until it is settled
-	booked   []int64  // events of it whose bookings are ours, and whose handlers do not run
-	overdue  bool     // a handler was still running when the grace was over
-	careful  int      // how many batches more are read by carefulSQL
-	records  []record // made ahead, for parse
-	lastType *string  // that parse has met
-	single   bool     // Step: errors are returned, not waited out
+	known    waiting       // what is known to wait, so that no look is needed
+	next     *batch        // opened with the ack of the one before
+	unticked bool          // it was said that no ticker runs
+	ownBatch int64         // the batch that this run has opened: it is no one else's wreck
+	shared   bool          // ownBatch is from before the lease was lost: others may have had it since
+	guarded  int64         // the batch that runs under the crash guard, until it is settled
+	booked   []int64       // events of it whose bookings are ours; of one the handler may run
+	returned chan struct{} // closed when the handlers that were started last have returned; nil before the first
+	overdue  bool          // a handler was still running when the grace was over
+	careful  int           // how many batches more are read by carefulSQL
+	records  []record      // made ahead, for parse
+	lastType *string       // that parse has met
+	single   bool          // Step: errors are returned, not waited out
 	// subscribed is true after the first time.
 	subscribed bool
 }
@@ -192,7 +193,7 @@ func (r *run) once() (int, error) {
 		return 0, fmt.Errorf("consumer %q of queue %q: %w", r.name, r.queue, err)
 	}
 	r.hold(l)
-	defer r.lease.release()
+	defer r.letGo()
 	for {
 		n, more, err := r.step()
 		if n > 0 || !more || err != nil { // an empty batch is passed
@@ -212,7 +213,7 @@ func (r *run) session(wake <-chan struct{}, started *bool) error {
 		return err
 	}
 	defer func() {
-		r.lease.release()
+		r.letGo()
 		r.cfg.Observer.observe(Leased{r.queue, r.name, false})
 	}()
 	r.cfg.Observer.observe(Leased{r.queue, r.name, true})

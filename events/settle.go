@@ -19,7 +19,7 @@ type Settled struct {
 	Events          int // that were read
 	Retried         int // nacked, to be retried
 	Dead            int // dead letters, also of events whose attempts were spent
-	HandedBack      int // not started; they come again
+	HandedBack      int // not started, or ended with the grace; they come again
 	Stale           bool
 	Duration        time.Duration // from the opening of the batch
 }
@@ -47,7 +47,7 @@ func (r *run) settle(ctx context.Context, b *batch, end *ending, report *Settled
 		if err := r.lease.held(ctx, tx); err != nil {
 			return err
 		}
-		if err := r.unbook(ctx, tx, b, end.unbook); err != nil {
+		if err := r.unbook(ctx, tx, b.id, end.unbook); err != nil {
 			return err
 		}
 		if len(end.results) > 0 || end.restAfter != noRest {

@@ -57,6 +57,9 @@ func (r *run) step() (n int, more bool, err error) {
 	} else if err != nil {
 		return b.seen, false, err
 	}
+	if r.guarded == b.id {
+		r.booked = nil
+	}
 	r.cfg.Observer.observe(report)
 	if b.moreTicks && !report.Stale && r.next == nil {
 		r.known = b.waiting()

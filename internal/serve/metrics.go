@@ -106,7 +106,7 @@ func NewMetrics(version string, ready func() (string, error), connections func()
 // first failure is a change and not a beginning.
 func (m *Metrics) Consumes(queue, consumer string) {
 	queue, consumer = label(queue), label(consumer)
-	for _, outcome := range []events.Outcome{events.OutcomeDone, events.OutcomeSkipped, events.OutcomeRetried, events.OutcomeDead, events.OutcomeHandedBack} {
+	for _, outcome := range []events.Outcome{events.OutcomeDone, events.OutcomeSkipped, events.OutcomeRetried, events.OutcomeDead, events.OutcomeHandedBack, events.OutcomeAborted} {
 		m.handled.WithLabelValues(queue, consumer, string(outcome))
 	}
 	for _, c := range []*prometheus.CounterVec{m.retried, m.dead, m.handedBack, m.stale, m.settleFails, m.interrupted, m.activations} {
