@@ -80,6 +80,8 @@ func classify(err error) error {
 		return ErrPermission
 	case "25006":
 		return ErrReadOnly
+	case "22021": // a name that is not UTF-8
+		return ErrInvalid
 	case "3F000", "42883", undefinedTable:
 		return ErrNotInstalled
 	case "P0001":

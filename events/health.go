@@ -147,7 +147,8 @@ func (h *health) rights(ctx context.Context) error {
 			select p.proname, has_schema_privilege(r.oid, n.oid, 'usage') and has_function_privilege(r.oid, p.oid, 'execute') as may
 			  from pg_roles r, pg_namespace n join pg_proc p on p.pronamespace = n.oid
 			 where r.rolname = coalesce($1::text, current_user) and n.nspname = 'pgque'
-			   and (p.proname, oidvectortypes(p.proargtypes)) in (('send', 'text, text, jsonb'), ('receive', 'text, text, integer'), ('ticker', 'text')))
+			   -- types by number, text, jsonb and integer: how their names are written is a setting
+			   and (p.proname, p.proargtypes) in (('send', '25 25 3802'::oidvector), ('receive', '25 25 23'), ('ticker', '25')))
 		select (select rolname::text from pg_roles where rolname = coalesce($1::text, current_user)),
 		       coalesce((select rolsuper from pg_roles where rolname = coalesce($1::text, current_user)), false),
 		       pg_is_in_recovery(), current_setting('server_version_num')::int,

@@ -262,3 +262,48 @@ func idle(t *testing.T, db *pgtest.DB, v pgtest.Variant) {
 		t.Errorf("an idle ticker took transaction ids: the next was %s, now %s", before, after)
 	}
 }
+
+// The server writes a type's name as settings of the session have it.
+func TestQuoteAllIdentifiers(t *testing.T) {
+	t.Parallel()
+	db, _ := tickerDatabase(t, pgtest.Standin(), "q")
+	role := db.Role(t)
+	db.Exec(t, "grant pgque_admin to "+role)
+	db.Exec(t, "alter role "+role+" set quote_all_identifiers = on")
+	pool := db.PoolAs(t, role)
+	if err := NewTicker(pool, TickerConfig{Queues: []string{"q"}}).check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := findings(t, pool, HealthConfig{}, Note); strings.Contains(got, CodeMissingGrant) || strings.Contains(got, CodeLimitedConsumer) {
+		t.Errorf("for a member of pgque_admin: %s", got)
+	}
+}
+
+// A name that is no text is a mistake of the caller's, not a failure that passes.
+func TestNameNotUTF8(t *testing.T) {
+	t.Parallel()
+	_, pool := tickerDatabase(t, pgtest.Standin())
+	const bad = "\xff"
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for name, call := range map[string]func() error{
+		"ticker":   func() error { return NewTicker(pool, TickerConfig{Queues: []string{bad}}).Run(ctx) },
+		"peek":     func() error { _, err := Peek(ctx, pool, bad, 1); return err },
+		"role":     func() error { _, err := Health(ctx, pool, HealthConfig{Role: bad}); return err },
+		"replay":   func() error { _, err := Replay(ctx, pool, DeadLetterFilter{Queue: bad}); return err },
+		"to all":   func() error { _, err := ReplayToAll(ctx, pool, DeadLetterFilter{Consumer: bad}); return err },
+		"purge":    func() error { _, err := Purge(ctx, pool, DeadLetterFilter{Queue: "q", Type: bad}); return err },
+		"drop":     func() error { return DropQueue(ctx, pool, bad, false) },
+		"no more":  func() error { _, err := Unsubscribe(ctx, pool, "q", bad); return err },
+		"consumer": func() error { _, err := Consumers(ctx, pool, bad); return err },
+		"read": func() (err error) {
+			for _, err = range DeadLetters(ctx, pool, DeadLetterFilter{Type: bad}) {
+			}
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -28,19 +28,20 @@ func (t *Ticker) start(ctx context.Context) error {
 // do something first.
 func permanent(err error) bool {
 	state := sqlState(err)
-	return errors.Is(err, ErrPermission) || errors.Is(err, ErrNotInstalled) || errors.Is(err, ErrQueueNotFound) || errors.Is(err, errNotUTF8) ||
+	return errors.Is(err, ErrPermission) || errors.Is(err, ErrNotInstalled) || errors.Is(err, ErrQueueNotFound) || errors.Is(err, ErrInvalid) ||
 		strings.HasPrefix(state, "28") || state == "3D000"
 }
 
 // tickerNeeds lists the functions that a ticker calls, with whether they are
-// there and whether we may call them. It asks the catalog, which needs no right.
+// there and whether we may call them. It asks the catalog, which needs no right, and
+// for types by number, 25 for text: how their names are written is a setting.
 const tickerNeeds = `
 select current_user, current_database(), format('pgque.%s(%s)', w.name, w.args), p.oid is not null,
        coalesce(has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute'), false)
-  from (values ('ticker', 'text'), ('maint', ''), ('maint_retry_events', ''),
-               ('maint_rotate_tables_step1', 'text'), ('maint_rotate_tables_step2', '')) w (name, args)
+  from (values ('ticker', 'text', '25'), ('maint', '', ''), ('maint_retry_events', '', ''),
+               ('maint_rotate_tables_step1', 'text', '25'), ('maint_rotate_tables_step2', '', '')) w (name, args, types)
   left join pg_namespace n on n.nspname = 'pgque'
-  left join pg_proc p on p.pronamespace = n.oid and p.proname = w.name and oidvectortypes(p.proargtypes) = w.args`
+  left join pg_proc p on p.pronamespace = n.oid and p.proname = w.name and p.proargtypes = w.types::oidvector`
 
 func (t *Ticker) check(ctx context.Context) error {
 	ctx, cancel := withTimeout(ctx, callTimeout)
