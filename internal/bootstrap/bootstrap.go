@@ -161,7 +161,7 @@ func inspect(ctx context.Context, conn *pgx.Conn, f File, o Options, data dataCh
 }
 
 // read probes the state, and finds the file's functions to compare it with.
-func read(ctx context.Context, tx pgx.Tx, f File, o Options) (*state, map[string][]string, error) {
+func read(ctx context.Context, tx pgx.Tx, f File, o Options) (*state, map[string][]overload, error) {
 	s, err := probe(ctx, tx, o.ownerName(""), o.forLogin("").Grants)
 	if err != nil {
 		return nil, nil, err

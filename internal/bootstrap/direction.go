@@ -24,7 +24,7 @@ type verdict struct {
 
 // decide compares the file with the database. It goes by the bodies of the
 // functions and by our provenance, never by what version() says.
-func decide(s *state, f File, functions map[string][]string, o Options) verdict {
+func decide(s *state, f File, functions map[string][]overload, o Options) verdict {
 	if s.Schema == nil || len(s.Functions) == 0 && s.Relations == 0 && s.Schema.Extension == "" {
 		return verdict{install: true}
 	}
@@ -99,11 +99,11 @@ func (v verdict) sameBodies(s *state, p *provenance, f File, live string, o Opti
 }
 
 // ownFunctions leaves out functions that are not the file's.
-func ownFunctions(file map[string][]string, live []function) []function {
+func ownFunctions(file map[string][]overload, live []function) []function {
 	var own []function
 	left := make(map[string]int, len(file))
-	for name, bodies := range file {
-		left[name] = len(bodies)
+	for name, overloads := range file {
+		left[name] = len(overloads)
 	}
 	for _, f := range live {
 		if hasBody(file[f.Name], f.Body) && left[f.Name] > 0 {
@@ -114,9 +114,9 @@ func ownFunctions(file map[string][]string, live []function) []function {
 	return own
 }
 
-func hasBody(bodies []string, body string) bool {
-	for _, b := range bodies {
-		if b == body {
+func hasBody(overloads []overload, body string) bool {
+	for _, o := range overloads {
+		if o.body == body {
 			return true
 		}
 	}

@@ -237,11 +237,15 @@ func liveFunctions(t *testing.T, url string, f File) []function {
 	return s.Functions
 }
 
-func sortedBodies(functions map[string][]string) map[string][]string {
-	for _, bodies := range functions {
-		slices.Sort(bodies)
+func sortedBodies(functions map[string][]overload) map[string][]string {
+	sorted := map[string][]string{}
+	for name, overloads := range functions {
+		for _, o := range overloads {
+			sorted[name] = append(sorted[name], o.body)
+		}
+		slices.Sort(sorted[name])
 	}
-	return functions
+	return sorted
 }
 
 // The table of known releases against the files themselves.

@@ -87,23 +87,27 @@ func (d drift) lines() []string {
 // functions are those that the file leaves behind, as fileFunctions finds them.
 // Where the live ones have the fingerprint of the release that the file is known
 // to be they are the file's, and its text need not be read.
-func (f File) functions(live []function) map[string][]string {
+func (f File) functions(live []function) map[string][]overload {
 	r, known := releaseByFile(f.SHA256)
 	if !known || r.fingerprint != fingerprint(live) {
 		return fileFunctions(f.SQL)
 	}
-	bodies := make(map[string][]string, len(live))
+	all := make(map[string][]overload, len(live))
 	for _, l := range live {
-		bodies[l.Name] = append(bodies[l.Name], l.Body)
+		all[l.Name] = append(all[l.Name], overload{body: l.Body})
 	}
-	return bodies
+	return all
 }
 
-// fileFunctions are the functions that a file leaves behind, by name, with the
-// SHA-256 of each overload's body. The bodies alone come from the text: how the
-// server will spell a signature is its own business.
-func fileFunctions(sql []byte) map[string][]string {
-	bodies := make(map[string][]string)
+// overload is a function of the file under its name.
+type overload struct {
+	args string // types, for people: how the server will spell them is its own business
+	body string // SHA-256
+}
+
+// fileFunctions are the functions that a file leaves behind, by name.
+func fileFunctions(sql []byte) map[string][]overload {
+	all := make(map[string][]overload)
 	for _, o := range sqltext.Objects(sql) {
 		name, inSchema := strings.CutPrefix(o.Name, "pgque.")
 		if !inSchema || o.Kind != sqltext.Function && o.Kind != sqltext.Procedure {
@@ -113,21 +117,21 @@ func fileFunctions(sql []byte) map[string][]string {
 			name = strings.ReplaceAll(strings.Trim(name, `"`), `""`, `"`)
 		}
 		sum := sha256.Sum256([]byte(o.Body))
-		bodies[name] = append(bodies[name], hex.EncodeToString(sum[:]))
+		all[name] = append(all[name], overload{o.Args, hex.EncodeToString(sum[:])})
 	}
-	return bodies
+	return all
 }
 
 // compare finds what differs. Overloads of one name are matched by their bodies.
-func compare(file map[string][]string, live []function) drift {
+func compare(file map[string][]overload, live []function) drift {
 	var d drift
-	left := make(map[string][]string, len(file)) // bodies of the file that no live function has yet matched
-	for name, bodies := range file {
-		left[name] = slices.Clone(bodies)
+	left := make(map[string][]overload, len(file)) // those of the file that no live function has yet matched
+	for name, overloads := range file {
+		left[name] = slices.Clone(overloads)
 	}
 	var unmatched []function
 	for _, f := range live {
-		if i := slices.Index(left[f.Name], f.Body); i >= 0 {
+		if i := slices.IndexFunc(left[f.Name], func(o overload) bool { return o.body == f.Body }); i >= 0 {
 			left[f.Name] = slices.Delete(left[f.Name], i, i+1)
 			continue
 		}
@@ -138,12 +142,15 @@ func compare(file map[string][]string, live []function) drift {
 			d.Extra = append(d.Extra, f.String())
 			continue
 		}
-		left[f.Name] = left[f.Name][1:]
+		// That with as many arguments, so that the right one is said to be missing.
+		i := slices.IndexFunc(left[f.Name], func(o overload) bool { return strings.Count(o.args, ",") == strings.Count(f.String(), ",") })
+		i = max(i, 0)
+		left[f.Name] = slices.Delete(left[f.Name], i, i+1)
 		d.Changed = append(d.Changed, f.String())
 	}
-	for name, bodies := range left {
-		for range bodies {
-			d.Missing = append(d.Missing, "pgque."+name)
+	for name, overloads := range left {
+		for _, o := range overloads {
+			d.Missing = append(d.Missing, "pgque."+name+"("+o.args+")")
 		}
 	}
 	slices.Sort(d.Changed)

@@ -14,7 +14,7 @@ import (
 // application works. In a session of a superuser it would not: SET ROLE can be
 // undone from within, and before PostgreSQL 18 a deferred trigger runs at COMMIT
 // as whoever commits. So nothing is written while such code is there.
-func (p *Plan) planHooks(s *state, functions map[string][]string) {
+func (p *Plan) planHooks(s *state, functions map[string][]overload) {
 	p.hooks = hooks(s, functions)
 	switch {
 	case len(p.hooks) == 0:
@@ -63,7 +63,7 @@ type hook struct {
 
 // hooks are the dependents of the state, and the functions that are not the
 // file's and have the name of something built in.
-func hooks(s *state, functions map[string][]string) []hook {
+func hooks(s *state, functions map[string][]overload) []hook {
 	var found []hook
 	for _, d := range s.Dependents {
 		h := hook{d.Type + " " + d.Identity, "-- remove the " + d.Type + " " + d.Identity}
@@ -85,13 +85,13 @@ func hooks(s *state, functions map[string][]string) []hook {
 
 // foreign reports that the file has no function of this name, and that neither
 // a superuser nor the login owns this one.
-func (f function) foreign(functions map[string][]string) bool {
+func (f function) foreign(functions map[string][]overload) bool {
 	return !f.Trusted && len(functions[f.Name]) == 0
 }
 
 // findBuiltin asks which foreign functions have the name of something built in.
 // There is nearly never a foreign one, so that this is no part of the probe.
-func (s *state) findBuiltin(ctx context.Context, tx pgx.Tx, functions map[string][]string) error {
+func (s *state) findBuiltin(ctx context.Context, tx pgx.Tx, functions map[string][]overload) error {
 	var names []string
 	for _, f := range s.Functions {
 		if f.foreign(functions) {

@@ -145,7 +145,7 @@ func runFile(ctx context.Context, tx pgx.Tx, s *state, f File) error {
 }
 
 // record writes the provenance of the install that has just been proved.
-func record(ctx context.Context, tx pgx.Tx, p *Plan, before, after *state, f File, functions map[string][]string, o Options) error {
+func record(ctx context.Context, tx pgx.Tx, p *Plan, before, after *state, f File, functions map[string][]overload, o Options) error {
 	rest := ""
 	if before.Schema != nil {
 		_, rest = parseProvenance(before.Schema.Comment)

@@ -77,7 +77,7 @@ func (p *Plan) warn(format string, args ...any) {
 
 // makePlan turns a state into a plan. It has no side effects and needs no
 // database, so --plan, --check and the run itself cannot disagree.
-func makePlan(s *state, f File, functions map[string][]string, o Options) *Plan {
+func makePlan(s *state, f File, functions map[string][]overload, o Options) *Plan {
 	p := &Plan{}
 	if err := unsuitable(s); err != nil {
 		p.Refusal = err
@@ -149,7 +149,7 @@ func (p *Plan) canActAsOwner(s *state) bool {
 
 // planProvenance records what the database has, or is about to have. A login
 // that cannot act as the owner leaves it: knowing is better, but not needed.
-func (p *Plan) planProvenance(s *state, f File, functions map[string][]string, o Options) {
+func (p *Plan) planProvenance(s *state, f File, functions map[string][]overload, o Options) {
 	if p.Install {
 		return // the comment needs the new fingerprint: install writes it
 	}

@@ -12,7 +12,7 @@ import (
 // prove reads the state again, inside the transaction, and compares it with
 // what a run promises. Any miss ends in a rollback. On success the report
 // carries what was found, and the state is returned.
-func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]string, o Options) (*state, error) {
+func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[string][]overload, o Options) (*state, error) {
 	s, _, err := read(ctx, tx, f, o)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func prove(ctx context.Context, tx pgx.Tx, r *Report, f File, functions map[stri
 	return s, nil
 }
 
-func postconditions(s *state, p *Plan, f File, functions map[string][]string) []string {
+func postconditions(s *state, p *Plan, f File, functions map[string][]overload) []string {
 	var misses []string
 	miss := func(format string, args ...any) { misses = append(misses, fmt.Sprintf(format, args...)) }
 	if s.Schema == nil {
@@ -75,7 +75,7 @@ func postconditions(s *state, p *Plan, f File, functions map[string][]string) []
 
 // exposed says who has rights that the file takes away. The first release gives them
 // itself.
-func exposed(s *state, f File, functions map[string][]string) (texts []string) {
+func exposed(s *state, f File, functions map[string][]overload) (texts []string) {
 	if known, _ := releaseByFile(f.SHA256); known.open {
 		return nil
 	}

@@ -164,7 +164,7 @@ func (p *Plan) planSiblings(s *state, f File) {
 
 // planStrays mends split ownership: functions that a superuser's rerun of the
 // file left with another owner than the schema has.
-func (p *Plan) planStrays(s *state, functions map[string][]string) {
+func (p *Plan) planStrays(s *state, functions map[string][]overload) {
 	if s.Schema == nil {
 		return
 	}
