@@ -88,14 +88,17 @@ func inTx(ctx context.Context, db DB, fn func(tx pgx.Tx) error) error {
 	return tx.Commit(ctx)
 }
 
+// opener opens transactions of its own, as all that is a [DB] does but a transaction.
+type opener interface {
+	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
+}
+
 // begin opens a transaction that is READ COMMITTED and READ WRITE by name: a
 // database whose default is repeatable read would otherwise hold a snapshot from
 // before the lock it waited for.
 func begin(ctx context.Context, db DB) (pgx.Tx, error) {
-	if opener, ok := db.(interface {
-		BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
-	}); ok {
-		tx, err := opener.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	if db, ok := db.(opener); ok {
+		tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
 		return tx, standby(err)
 	}
 	return db.Begin(ctx)

@@ -109,8 +109,8 @@ func deadLetters(ctx context.Context, db DB, filter DeadLetterFilter, after int6
 		if payload != nil {
 			e.Payload = json.RawMessage(*payload)
 		}
-		if headers != nil { // another program's extra3 need not be ours
-			_ = json.Unmarshal([]byte(*headers), &e.Headers)
+		if headers != nil {
+			e.Headers = parseHeaders(*headers)
 		}
 		return d, err
 	})

@@ -17,7 +17,8 @@ var (
 	// before anything was sent. Also a connection whose client_encoding is not UTF8:
 	// nothing is published or consumed through it.
 	ErrInvalid = errors.New("not valid")
-	// ErrTooLarge: a payload above the size limit; also matches ErrInvalid.
+	// ErrTooLarge: a payload, headers or a type above their size limit; also matches
+	// ErrInvalid.
 	ErrTooLarge = fmt.Errorf("too large: %w", ErrInvalid)
 	// ErrNotInstalled: the database has no PgQue, or one older than 0.2.0.
 	ErrNotInstalled = errors.New("PgQue 0.2.0 or newer is not installed in this database")

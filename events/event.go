@@ -11,7 +11,7 @@ import (
 // let [Type.New] do it; the other fields are set on events that are received.
 type Event struct {
 	// Type says what happened, such as "ticket.welcome"; handlers are found by it.
-	// It is "" for an event that was sent without one.
+	// It is sent in at most 1,024 bytes, and "" for an event that was sent without one.
 	Type string
 	// Payload is JSON text. It is nil for an event that was sent with NULL, and
 	// can be any text when another program sent it.

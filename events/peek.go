@@ -48,8 +48,8 @@ func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) 
 		if payload != nil {
 			e.Payload = json.RawMessage(*payload)
 		}
-		if headers != nil { // another program's extra3 need not be ours
-			_ = json.Unmarshal([]byte(*headers), &e.Headers)
+		if headers != nil {
+			e.Headers = parseHeaders(*headers)
 		}
 		return e, err
 	})

@@ -1,12 +1,9 @@
 package events
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +40,7 @@ func Send(ctx context.Context, db DB, queue string, e Event, opts ...SendOption)
 
 // SendBatch sends the events in one transaction, all or none, and returns their
 // ids in the order of the events. Long runs of one type without headers are
-// fastest. An error about one event names its index.
+// fastest. An error about one of several events names its index, from 0.
 func SendBatch(ctx context.Context, db DB, queue string, es []Event, opts ...SendOption) ([]int64, error) {
 	cfg := sendConfig{maxPayload: DefaultMaxPayload}
 	for _, opt := range opts {
@@ -52,19 +49,24 @@ func SendBatch(ctx context.Context, db DB, queue string, es []Event, opts ...Sen
 	if err := checkQueue(queue); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
-	rows := make([]row, len(es))
+	rows, size := make([]row, len(es)), 0
 	for i := range es {
 		var err error
 		if rows[i], err = newRow(&es[i], cfg.maxPayload); err != nil {
-			return nil, fmt.Errorf("send to %q: event %d of %d (type %q): %w", queue, i, len(es), es[i].Type, err)
+			which := fmt.Sprintf("event of type %.100q", es[i].Type)
+			if len(es) > 1 {
+				which = fmt.Sprintf("event %d of %d (type %.100q)", i, len(es), es[i].Type)
+			}
+			return nil, fmt.Errorf("send to %q: %s: %w", queue, which, err)
 		}
+		size += rows[i].size()
 	}
 	if len(rows) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := withTimeout(ctx, sendTimeout(rows))
+	ctx, cancel := withTimeout(ctx, sendTimeout(size))
 	defer cancel()
-	ids, err := send(ctx, db, queue, rows)
+	ids, err := send(ctx, db, queue, rows, size)
 	return ids, wrap(err, "send %d events to %q", len(es), queue)
 }
 
@@ -79,66 +81,50 @@ func Check(e Event, opts ...SendOption) error {
 	return err
 }
 
-// row is an event as it goes to the server.
-type row struct {
-	typ     string
-	data    []byte  // the event's own
-	headers *string // ev_extra3; nil for none
-}
-
-func newRow(e *Event, maxPayload int) (row, error) {
-	if e.err != nil {
-		return row{}, fmt.Errorf("%w: %w", ErrInvalid, e.err)
-	}
-	if e.Type == "" {
-		return row{}, fmt.Errorf("type is empty: %w", ErrInvalid)
-	}
-	if err := checkText("type", e.Type); err != nil {
-		return row{}, err
-	}
-	if err := checkPayload(e.Payload, maxPayload); err != nil {
-		return row{}, err
-	}
-	r := row{typ: e.Type, data: e.Payload}
-	if len(e.Headers) > 0 {
-		headers, err := encodeHeaders(e.Headers)
-		if err != nil {
-			return row{}, err
-		}
-		if len(headers) > maxPayload {
-			return row{}, fmt.Errorf("headers of %d bytes, the limit is %d: %w", len(headers), maxPayload, ErrTooLarge)
-		}
-		r.headers = &headers
-	}
-	return r, nil
-}
-
-func encodeHeaders(headers map[string]string) (string, error) {
-	for name, value := range headers {
-		if err := checkText("header name", name); err != nil {
-			return "", err
-		}
-		if err := checkText(fmt.Sprintf("header %q", name), value); err != nil {
-			return "", err
-		}
-	}
-	data, err := json.Marshal(headers)
-	return string(data), err
-}
-
 // minRun is the number of events from which one send_batch call is cheaper than
 // inserting them one by one within a larger statement: the call takes 150 µs of the
 // server and a round trip, an event by itself 27 µs, one in the call 4 µs.
 const minRun = 16
 
+// maxStatement is how many bytes of events one statement carries at most, unless one
+// event alone has more. PostgreSQL takes no message of 1 GB, and what a statement
+// carries is in memory several times.
+const maxStatement = 32 << 20
+
 // send writes the rows in their order, so that ids rise with the index: long
 // runs of one type by send_batch, what is between them in one statement.
-func send(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
+func send(ctx context.Context, db DB, queue string, rows []row, size int) ([]int64, error) {
 	parts := split(rows)
-	if len(parts) == 1 {
-		return sendPart(ctx, db, queue, parts[0])
+	if size > maxStatement {
+		parts = cut(parts, maxStatement)
 	}
-	ids := make([]int64, 0, len(rows))
+	if len(parts) == 1 {
+		return sendAlone(ctx, db, queue, parts[0])
+	}
+	return sendParts(ctx, db, queue, parts)
+}
+
+// sendAlone sends a part as a statement without a transaction around it, which takes
+// one round trip. Where transactions are read-only unless they say otherwise, it is
+// sent once more in one that does; in the caller's transaction nothing can be said.
+func sendAlone(ctx context.Context, db DB, queue string, part []row) ([]int64, error) {
+	ids, err := sendPart(ctx, db, queue, part)
+	_, opens := db.(opener)
+	if !opens || sqlState(err) != "25006" {
+		return ids, err
+	}
+	ids, again := sendParts(ctx, db, queue, [][]row{part})
+	switch {
+	case sqlState(again) == "25P02": // a caller who began a transaction by hand is in it, and it has failed
+		return nil, err
+	case errors.Is(again, ErrReadOnly): // it says why: the server is a standby
+		return nil, fmt.Errorf("%w: %w, and when told to write: %w", ErrReadOnly, err, again)
+	}
+	return ids, again
+}
+
+func sendParts(ctx context.Context, db DB, queue string, parts [][]row) ([]int64, error) {
+	var ids []int64
 	err := inTx(ctx, db, func(tx pgx.Tx) error {
 		for _, part := range parts {
 			got, err := sendPart(ctx, tx, queue, part)
@@ -177,6 +163,22 @@ func split(rows []row) [][]row {
 		parts = append(parts, rows[mixedFrom:])
 	}
 	return parts
+}
+
+// cut makes several parts of one that has more than limit bytes.
+func cut(parts [][]row, limit int) [][]row {
+	var pieces [][]row
+	for _, part := range parts {
+		from, size := 0, 0
+		for i := range part {
+			if size += part[i].size(); size > limit && i > from {
+				pieces = append(pieces, part[from:i])
+				from, size = i, part[i].size()
+			}
+		}
+		pieces = append(pieces, part[from:])
+	}
+	return pieces
 }
 
 func sendPart(ctx context.Context, db DB, queue string, rows []row) ([]int64, error) {
@@ -243,74 +245,7 @@ func queryIDs(ctx context.Context, db DB, sql string, args ...any) ([]int64, err
 	return ids, err
 }
 
-// parseIDs reads numbers as PostgreSQL writes an array of them, in a fifth of the
-// time that pgx takes for an array of anything.
-func parseIDs(array []byte) ([]int64, error) {
-	text, ok := bytes.CutPrefix(array, []byte("{"))
-	if ok {
-		text, ok = bytes.CutSuffix(text, []byte("}"))
-	}
-	if !ok {
-		return nil, fmt.Errorf("%q are no ids", array)
-	}
-	if len(text) == 0 {
-		return nil, nil
-	}
-	ids := make([]int64, 0, bytes.Count(text, []byte(","))+1)
-	for number := range bytes.SplitSeq(text, []byte(",")) {
-		id, err := strconv.ParseInt(string(number), 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-// payloads writes the payloads as PostgreSQL writes an array. Given as a slice
-// they would be encoded one by one, by reflection.
-func payloads(rows []row) string {
-	size := 2
-	for _, r := range rows {
-		size += len(r.data) + len(r.data)/4 + 3
-	}
-	var array strings.Builder // its bytes are not copied to become a string
-	array.Grow(size)
-	var element []byte
-	before := byte('{')
-	for _, r := range rows {
-		element = appendElement(append(element[:0], before), r.data)
-		array.Write(element[:len(element)-1])
-		before = ','
-	}
-	array.WriteByte('}')
-	return array.String()
-}
-
-// appendElement adds a text, and a comma, to an array.
-func appendElement[T string | []byte](array []byte, text T) []byte {
-	array = append(array, '"')
-	from := 0
-	for i := range len(text) {
-		if text[i] == '"' || text[i] == '\\' {
-			array = append(append(array, text[from:i]...), '\\')
-			from = i
-		}
-	}
-	return append(append(array, text[from:]...), '"', ',')
-}
-
-// closed ends an array of at least one element.
-func closed(array []byte) string {
-	array[len(array)-1] = '}'
-	return string(array)
-}
-
 // sendTimeout is what a call may take: 15 s, and a second per megabyte.
-func sendTimeout(rows []row) time.Duration {
-	size := 0
-	for _, r := range rows {
-		size += len(r.data)
-	}
+func sendTimeout(size int) time.Duration {
 	return callTimeout + time.Duration(size>>20)*time.Second
 }

@@ -30,3 +30,35 @@ func FuzzParseIDs(f *testing.F) {
 		}
 	})
 }
+
+// What goes in one transaction is cut into statements of a size that PostgreSQL takes.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	sized := func(sizes ...int) []row {
+		rows := make([]row, len(sizes))
+		for i, size := range sizes {
+			rows[i] = row{data: make([]byte, size-1), typ: "t"}
+		}
+		return rows
+	}
+	header := "12345"
+	withHeaders := []row{{typ: "t", data: []byte("1"), headers: &header}, {typ: "t", data: []byte("1"), headers: &header}}
+	for _, test := range []struct {
+		parts [][]row
+		want  string // how many rows each piece has
+	}{
+		{[][]row{sized(4, 3, 3)}, "[3]"},
+		{[][]row{sized(4, 3, 4)}, "[2 1]"},
+		{[][]row{sized(30, 1, 9, 30, 30, 5, 5, 5)}, "[1 2 1 1 2 1]"},
+		{[][]row{sized(5), sized(5, 5), sized(11)}, "[1 2 1]"},
+		{[][]row{withHeaders}, "[1 1]"},
+	} {
+		var got []int
+		for _, piece := range cut(test.parts, 10) {
+			got = append(got, len(piece))
+		}
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("pieces of %v rows, want %s", got, test.want)
+		}
+	}
+}

@@ -75,6 +75,7 @@ func TestSendChecks(t *testing.T) {
 		"too large":        {"q", events.Event{Type: "t", Payload: json.RawMessage(`"` + strings.Repeat("x", events.DefaultMaxPayload) + `"`)}, "the limit is 1048576", events.ErrTooLarge},
 		"cannot encode":    {"q", events.Define[chan int]("t").New(nil), "unsupported type", events.ErrInvalid},
 		"header":           {"q", events.Event{Type: "t", Payload: json.RawMessage("1"), Headers: map[string]string{"k": "\x00"}}, `header "k" contains a NUL byte`, events.ErrInvalid},
+		"long type":        {"q", events.Event{Type: strings.Repeat("t", 1025), Payload: json.RawMessage("1")}, "type of 1025 bytes, the limit is 1024", events.ErrTooLarge},
 		"empty queue":      {"", good, "queue name is empty", events.ErrInvalid},
 		"58 bytes":         {strings.Repeat("é", 29), good, "58 bytes, at most 57", events.ErrInvalid},
 		"NUL in the name":  {"a\x00", good, "queue name contains a NUL byte", events.ErrInvalid},
@@ -85,6 +86,9 @@ func TestSendChecks(t *testing.T) {
 		}
 		if test.queue == "q" && !strings.Contains(fmt.Sprint(err), "event 1 of 2") {
 			t.Errorf("%s: %v does not name the index", name, err)
+		}
+		if _, err := events.Send(t.Context(), noDB, test.queue, test.e); test.queue == "q" && (!errors.Is(err, test.is) || strings.Contains(fmt.Sprint(err), "event 0") || len(fmt.Sprint(err)) > 300) {
+			t.Errorf("%s alone: %v", name, err)
 		}
 	}
 	if ids, err := events.SendBatch(t.Context(), noDB, "q", nil); ids != nil || err != nil {

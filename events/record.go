@@ -89,7 +89,28 @@ func (r *run) complete(rec *record) {
 		rec.Type = *rec.typ
 	}
 	if rec.extra3 != nil {
-		// What others keep in extra3 is theirs: no JSON object means no headers.
-		_ = json.Unmarshal([]byte(*rec.extra3), &rec.Headers)
+		rec.Headers = parseHeaders(*rec.extra3)
 	}
+}
+
+// parseHeaders reads ev_extra3. Other programs may keep anything there: what is no JSON
+// object gives no headers, and a value that is no string gives its JSON text.
+func parseHeaders(extra3 string) map[string]string {
+	var headers map[string]string
+	if json.Unmarshal([]byte(extra3), &headers) == nil {
+		return headers
+	}
+	var values map[string]json.RawMessage
+	if json.Unmarshal([]byte(extra3), &values) != nil {
+		return nil
+	}
+	headers = make(map[string]string, len(values))
+	for name, value := range values {
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		headers[name] = text
+	}
+	return headers
 }

@@ -100,3 +100,17 @@ func TestClassify(t *testing.T) {
 		t.Errorf("wrap = %v", err)
 	}
 }
+
+// Other programs may keep anything in extra3.
+func TestParseHeaders(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a":"1","b":""}`: `map[string]string{"a":"1", "b":""}`,
+		`{"n":1,"s":"x","t":true,"o":{"a": [1]},"l":12345678901234567890.10,"0":null}`: `map[string]string{"0":"", "l":"12345678901234567890.10", "n":"1", "o":"{\"a\": [1]}", "s":"x", "t":"true"}`,
+		`{}`: "map[string]string{}", `[1]`: "map[string]string(nil)", `7`: "map[string]string(nil)", `null`: "map[string]string(nil)",
+		`{"a":"1"`: "map[string]string(nil)", `a=1`: "map[string]string(nil)", ``: "map[string]string(nil)",
+	} {
+		if got := fmt.Sprintf("%#v", parseHeaders(text)); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
