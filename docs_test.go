@@ -19,8 +19,8 @@ const regenerate = "go run -tags docs ./cmd/pgque-vendor docs --markdown docs/re
 // The command reference is what the commands say now.
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Parallel()
-	now := t.TempDir()
-	run(t, "go", "run", "-tags", "docs", "./cmd/pgque-vendor", "docs", "--markdown", now)
+	now, man := t.TempDir(), t.TempDir()
+	run(t, "go", "run", "-tags", "docs", "./cmd/pgque-vendor", "docs", "--markdown", now, "--man", man)
 	want, got := folder(t, now), folder(t, "docs/reference")
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got[name] != want[name] {
@@ -30,6 +30,15 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 	for name := range got {
 		t.Errorf("docs/reference/%s is of no command; git rm it", name)
+	}
+	pages := folder(t, man)
+	for name, page := range pages {
+		if strings.Contains(page, `PGQUE\fIVENDOR`) {
+			t.Errorf("%s takes the underscores of a variable for emphasis", name)
+		}
+	}
+	if root := pages["pgque-vendor.1"]; !strings.Contains(root, "PGQUE_VENDOR_DIR") || !strings.Contains(root, "--version") {
+		t.Errorf("pgque-vendor.1 has no PGQUE_VENDOR_DIR or no --version:\n%s", root)
 	}
 }
 

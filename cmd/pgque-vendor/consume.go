@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -34,7 +35,9 @@ type consumeOptions struct {
 func newConsumeCommand(env *environment) *cobra.Command {
 	var o consumeOptions
 	cmd := &cobra.Command{
-		Use:   "consume QUEUE CONSUMER -- COMMAND [ARG …]\n  pgque-vendor consume QUEUE CONSUMER --print",
+		Use: "consume QUEUE CONSUMER -- COMMAND [ARG …]\n" +
+			"  pgque-vendor consume QUEUE CONSUMER --stream -- COMMAND [ARG …]\n" +
+			"  pgque-vendor consume QUEUE CONSUMER --print",
 		Short: "Run a command for each event, or print events",
 		Long: `Subscribe CONSUMER to QUEUE and handle its events until SIGINT or SIGTERM. One
 process at a time is active for a consumer's name; others stand by and take over
@@ -88,6 +91,9 @@ and its text in "payload_text".
 			if err := o.arguments(args, cmd.ArgsLenAtDash()); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("other") && len(o.types) == 0 {
+				return fault.New(fault.Usage, "--other goes with --type: without one all events are taken")
+			}
 			return o.run(cmd.Context(), env)
 		},
 	}
@@ -101,16 +107,21 @@ and its text in "payload_text".
 	flags.BoolVar(&o.stream, "stream", false, "keep one COMMAND per worker and talk to it in lines of JSON")
 	flags.BoolVar(&o.print, "print", false, "write events to stdout as lines of JSON, instead of a COMMAND")
 	flags.StringArrayVar(&o.types, "type", nil, "take only events of this type; repeatable (default: all)")
-	flags.StringVar(&o.other, "other", "skip", "with --type, what becomes of other types: skip (ack), retry or dead")
+	o.other = "skip"
+	flags.Var(choice{&o.other, []string{"skip", "retry", "dead"}}, "other", "with --type, what becomes of other types: skip (ack), retry or dead")
 	return cmd
 }
 
 // arguments takes QUEUE CONSUMER -- COMMAND apart; dash is how many stand before
-// the "--", or -1. The "--" is asked for, since flags of COMMAND would be ours
-// without it.
+// the first "--", or -1. The "--" is asked for, since flags of COMMAND would be ours
+// without it. Names that begin with "-" stand behind a "--" of their own.
 func (o *consumeOptions) arguments(args []string, dash int) error {
 	names := args
-	if dash >= 0 {
+	switch {
+	case dash >= 0 && dash < 2 && len(args) == 2 && o.print:
+	case dash >= 0 && dash < 2 && len(args) > 2 && args[2] == "--":
+		names, o.command = args[:2], args[3:]
+	case dash >= 0:
 		names, o.command = args[:dash], args[dash:]
 	}
 	switch {
@@ -152,9 +163,6 @@ func (o *consumeOptions) validate() error {
 			return fault.New(fault.Usage, "--type is empty")
 		}
 	}
-	if _, ok := otherPolicies[o.other]; !ok {
-		return fault.New(fault.Usage, "--other is %q: it takes skip, retry or dead", o.other)
-	}
 	return nil
 }
 
@@ -173,10 +181,30 @@ func (o *consumeOptions) lookUp() error {
 		return fault.New(fault.Usage, "%q is in the working directory, not in PATH", o.command[0]).Hint("name it as %q", "./"+o.command[0])
 	}
 	if err != nil {
-		return fault.New(fault.Usage, "COMMAND %q cannot be run: %w", o.command[0], unwrapExec(err))
+		return fault.New(fault.Usage, "COMMAND %q cannot be run: %w", o.command[0], unwrapExec(err)).Hint("%s", o.insteadOf(o.command[0]))
 	}
 	o.path = path
 	return nil
+}
+
+// insteadOf says how to name a COMMAND that was not found, or cannot be run.
+func (o *consumeOptions) insteadOf(name string) string {
+	again := fmt.Sprintf("pgque-vendor consume %s %s -- ", shellQuote(o.queue), shellQuote(o.consumer))
+	isPath := strings.ContainsAny(name, `/\`)
+	file, err := os.Stat(name)
+	switch {
+	case strings.ContainsAny(name, " \t\n|&;<>$"):
+		return again + "sh -c " + shellQuote(name)
+	case err == nil && file.IsDir():
+		return "it is a directory: name the program in it"
+	case err == nil && isPath:
+		return "chmod +x " + shellQuote(name)
+	case err == nil:
+		return again + shellQuote("./"+name)
+	case isPath:
+		return "the path is looked up from the working directory, unless it begins with /"
+	}
+	return "name a program that is in PATH, or one by its path: ./" + name
 }
 
 // unwrapExec leaves out the name, which our own text has already.
@@ -224,6 +252,11 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	var interrupted errInterrupted
 	if errors.As(err, &known) || errors.As(err, &interrupted) {
 		return err
+	}
+	if errors.Is(err, events.ErrPermission) {
+		login := shellQuote(settings.User())
+		return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap --grant-reader %s", login).
+			Hint("pgque-vendor bootstrap --grant-admin %s  # better: see consume --help", login)
 	}
 	return eventsFault(err, settings, o.queue)
 }

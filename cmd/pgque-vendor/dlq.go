@@ -25,10 +25,7 @@ or purges it; other consumers of the queue are not concerned.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	for _, c := range []*cobra.Command{newDLQListCommand(env), newDLQShowCommand(env), newDLQReplayCommand(env), newDLQPurgeCommand(env)} {
-		c.Args = usageArgs(c.Args)
-		cmd.AddCommand(c)
-	}
+	cmd.AddCommand(newDLQListCommand(env), newDLQShowCommand(env), newDLQReplayCommand(env), newDLQPurgeCommand(env))
 	return cmd
 }
 

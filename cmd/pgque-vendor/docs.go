@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -34,10 +35,12 @@ func newDocsCommand(env *environment) *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			if err := writeMan(root, man); err != nil {
+			root.InitDefaultVersionFlag()
+			fenceDescriptions(root)
+			if err := writeMarkdown(root, markdown); err != nil {
 				return err
 			}
-			return writeMarkdown(root, markdown)
+			return writeMan(root, man)
 		},
 	}
 	cmd.Flags().StringVar(&man, "man", "", "write man pages into `FOLDER`")
@@ -52,6 +55,7 @@ func writeMan(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fault.New(fault.Usage, "make the folder %q: %s", dir, err)
 	}
+	escapeUsages(root)
 	noDate := time.Unix(0, 0).UTC() // the same commands give the same pages
 	return doc.GenManTree(root, &doc.GenManHeader{Title: "PGQUE-VENDOR", Section: "1", Source: "pgque-vendor", Date: &noDate}, dir)
 }
@@ -63,17 +67,27 @@ func writeMarkdown(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fault.New(fault.Usage, "make the folder %q: %s", dir, err)
 	}
-	fenceDescriptions(root)
 	return doc.GenMarkdownTree(root, dir)
 }
 
 // fenceDescriptions keeps the lines of the descriptions, which are plain text, as
-// they are: Markdown would join them and their tables.
+// they are: Markdown, of which man pages are made too, would join them and their
+// tables, and take PGQUE_VENDOR_ for emphasis.
 func fenceDescriptions(cmd *cobra.Command) {
 	if cmd.Long != "" {
 		cmd.Long = "```text\n" + strings.TrimSpace(cmd.Long) + "\n```"
 	}
 	for _, c := range cmd.Commands() {
 		fenceDescriptions(c)
+	}
+}
+
+// escapeUsages keeps the generator of man pages from reading the texts of flags as
+// Markdown. The backquotes stay: they mark what a flag takes.
+func escapeUsages(cmd *cobra.Command) {
+	plain := strings.NewReplacer("_", `\_`, "*", `\*`, "<", `\<`)
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { f.Usage = plain.Replace(f.Usage) })
+	for _, c := range cmd.Commands() {
+		escapeUsages(c)
 	}
 }

@@ -15,11 +15,15 @@ func refuseEmpty(typed map[string]*pflag.Flag) error {
 		}
 		for _, value := range values {
 			if value == "" {
-				return fault.New(fault.Usage, "--%s is empty: give it a value or leave it out", name)
+				return errEmptyFlag(name)
 			}
 		}
 	}
 	return nil
+}
+
+func errEmptyFlag(name string) error {
+	return fault.New(fault.Usage, "--%s is empty: give it a value or leave it out", name)
 }
 
 // refuseEmptyArgument is refuseEmpty for an argument that may be left out.

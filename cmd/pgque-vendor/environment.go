@@ -29,13 +29,15 @@ type environment struct {
 	onSecondSignal *atomic.Pointer[func(os.Signal)]
 
 	// Set from the global flags before a command runs.
-	quiet bool
-	color string // auto, always or never
-	log   *slog.Logger
+	quiet   bool
+	verbose bool
+	color   string // auto, always or never
+	log     *slog.Logger
 
 	// Set before a command runs, for the commands of hints.
-	command *cobra.Command
-	typed   map[string]*pflag.Flag
+	command   *cobra.Command
+	typed     map[string]*pflag.Flag
+	variables map[string]string // by flag, those that gave one its value
 }
 
 func processEnvironment() *environment {

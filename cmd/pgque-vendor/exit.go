@@ -17,7 +17,7 @@ import (
 // the root command and in README; a test compares the three.
 const exitCodeTable = `Exit codes:
   0    done, or nothing to do; a long-running command that ended cleanly after a signal
-  1    a check found something (status, diff, list --check, bootstrap --check, doctor)
+  1    a check found something (status, diff, list --check, bootstrap --check, doctor, health)
   2    usage, configuration or the local machine
   3    upstream not reachable, or it refused
   4    database not reachable in time, login refused, or a lock not got in time

@@ -103,6 +103,7 @@ func (env *environment) withHints(err error) error {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		f.Hints = slices.Clone(f.Hints)
+		env.blameVariables(f)
 		for i, hint := range f.Hints {
 			f.Hints[i] = env.again(hint)
 		}

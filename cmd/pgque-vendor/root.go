@@ -9,11 +9,9 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -26,6 +24,7 @@ func run(args []string, env *environment) int {
 	root.SetArgs(args)
 	help := &keptError{w: env.stdout}
 	root.SetOut(help)
+	env.complete(root, args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		err = help.err
@@ -54,7 +53,6 @@ func (k *keptError) Write(p []byte) (int, error) {
 // newRootCommand builds the command tree: what of it the arguments need, or all
 // where there are none.
 func newRootCommand(env *environment, args ...string) *cobra.Command {
-	var verbose bool
 	root := &cobra.Command{
 		Use:   "pgque-vendor",
 		Short: "Vendor PgQue's SQL, bootstrap a database with it, and run events on it",
@@ -64,8 +62,9 @@ ticker of an event system on it.
 
 Every flag has an environment variable, PGQUE_VENDOR_ and the flag's name in
 capitals (PGQUE_VENDOR_DIR for --dir), and one for a single command, which wins
-over it (PGQUE_VENDOR_PEEK_LIMIT for peek --limit); a flag wins. Flags that lift a
-protection have none and must be typed.
+over it (PGQUE_VENDOR_PEEK_LIMIT for peek --limit); a flag wins. "-" in a name is
+"_", a flag without a value takes true or false, and a repeatable one takes a value
+a line. Flags that lift a protection have none and must be typed.
 
 ` + exitCodeTable,
 		Version:       version(),
@@ -73,129 +72,116 @@ protection have none and must be typed.
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			env.takeTyped(cmd)
-			if err := refuseEmpty(env.typed); err != nil {
-				return err
-			}
-			if err := flagsFromEnvironment(cmd, env.lookup); err != nil {
-				return err
-			}
-			if verbose {
-				env.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-			}
-			context.AfterFunc(cmd.Context(), func() {
-				if interrupted := (errInterrupted{}); errors.As(context.Cause(cmd.Context()), &interrupted) {
-					env.log.Info("ending", "cause", interrupted)
-				}
-			})
-			switch env.color {
-			case "auto", "always", "never":
-				return nil
-			}
-			return fault.New(fault.Usage, "--color is %q: it takes auto, always or never", env.color)
-		},
 	}
 	root.SetIn(env.stdin)
 	root.SetErr(env.stderr)
 	root.SetVersionTemplate("pgque-vendor {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fault.New(fault.Usage, "%s", err).Hint("%s --help", cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(refusedFlag)
 	global := root.PersistentFlags()
 	global.BoolVarP(&env.quiet, "quiet", "q", false, "no talk on stderr; warnings and errors stay")
-	global.BoolVarP(&verbose, "verbose", "v", false, "log what is done to stderr")
-	global.StringVar(&env.color, "color", "auto", "colour: auto, always or never")
-
-	for _, c := range commands(env, args) {
-		c.Args = usageArgs(c.Args)
-		root.AddCommand(c)
-	}
+	global.BoolVarP(&env.verbose, "verbose", "v", false, "log what is done to stderr")
+	env.color = "auto"
+	global.Var(choice{&env.color, []string{"auto", "always", "never"}}, "color", "colour: auto, always or never")
+	root.AddCommand(commands(env, args)...)
 	return root
 }
 
-// usageArgs makes a wrong number of arguments a usage error of ours.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
+// complete adds cobra's own commands, and what all commands have in common.
+func (env *environment) complete(root *cobra.Command, args []string) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.RunE = helpAbout
+		case "completion":
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+	env.checkArguments(root)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		describeCompletions(root)
+	}
+}
+
+// helpAbout is the help command. Cobra's own shows the root's help for a command that
+// does not exist.
+func helpAbout(cmd *cobra.Command, args []string) error {
+	about, rest, err := cmd.Root().Find(args)
+	switch {
+	case err != nil:
+		return fault.New(fault.Usage, "%s", err)
+	case len(rest) > 0 && about.HasSubCommands():
+		return unknownCommand(about, rest[0])
+	}
+	about.InitDefaultHelpFlag()
+	about.InitDefaultVersionFlag()
+	return about.Help()
+}
+
+// checkArguments has the arguments of each command checked once its flags have their
+// values, some of them from the environment: what is right can depend on them.
+func (env *environment) checkArguments(cmd *cobra.Command) {
+	check := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Name() != "help" { // which works whatever the environment holds
+			if err := env.prepare(cmd); err != nil {
+				return err
+			}
+		}
 		if check == nil {
 			return nil
 		}
-		err := check(cmd, args)
-		var f *fault.Error
-		if err == nil || errors.As(err, &f) {
-			return err
-		}
-		return fault.New(fault.Usage, "%s", err).Hint("%s --help", cmd.CommandPath())
+		return usage(cmd, args, check(cmd, args))
+	}
+	for _, c := range cmd.Commands() {
+		env.checkArguments(c)
 	}
 }
 
-// mustBeTyped names the flags that lift a protection: an environment variable
-// that was set for another purpose must never lift one.
-var mustBeTyped = map[string]bool{
-	"force": true, "accept-moved-tag": true, "reinstall": true, "allow-drift": true,
-	"yes": true, "go-marker": true, "help": true, "version": true,
-}
-
-// rivals are flags that exclude each other. A variable of one says nothing
-// where another was typed.
-var rivals = [][]string{{"from", "api-url"}, {"json", "format"}, {"json", "stat", "name-only", "api"}}
-
-func rivalTyped(flags *pflag.FlagSet, name string) bool {
-	for _, group := range rivals {
-		for _, other := range group {
-			if slices.Contains(group, name) && other != name && flags.Changed(other) {
-				return true
-			}
-		}
+// prepare takes over what was typed, and what the environment adds to it.
+func (env *environment) prepare(cmd *cobra.Command) error {
+	env.takeTyped(cmd)
+	if err := refuseEmpty(env.typed); err != nil {
+		return err
 	}
-	return false
-}
-
-// variable is the environment variable of a flag for one command, or, with the root
-// command, for all that have the flag.
-func variable(cmd *cobra.Command, flag string) string {
-	_, words, _ := strings.Cut(cmd.CommandPath()+" "+flag, " ")
-	return "PGQUE_VENDOR_" + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
-}
-
-// flagsFromEnvironment gives each flag that was not typed the value of its
-// environment variable: the command's own, since commands have flags of one name that
-// take different things, else that of all. An empty variable is as good as none; a
-// repeatable flag takes one value a line.
-func flagsFromEnvironment(cmd *cobra.Command, lookup func(string) (string, bool)) error {
-	flags := cmd.Flags()
-	var failure error
-	overruled := map[string]bool{} // looked up before the first variable is taken
-	flags.VisitAll(func(f *pflag.Flag) { overruled[f.Name] = rivalTyped(flags, f.Name) })
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || mustBeTyped[f.Name] || overruled[f.Name] || failure != nil {
-			return
-		}
-		own := variable(cmd, f.Name)
-		name := own
-		value, _ := lookup(name)
-		if value == "" {
-			name = variable(cmd.Root(), f.Name)
-			value, _ = lookup(name)
-		}
-		if value == "" {
-			return
-		}
-		values := []string{value}
-		if _, repeatable := f.Value.(pflag.SliceValue); repeatable {
-			values = strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })
-		}
-		for _, v := range values {
-			if err := flags.Set(f.Name, v); err != nil {
-				refused := fault.New(fault.Usage, "the environment variable %s: %s", name, err)
-				if failure = refused; name != own {
-					failure = refused.Hint("if it is for another command, set %s for this one", own)
-				}
-				return
-			}
+	if err := env.takeVariables(cmd); err != nil {
+		return err
+	}
+	if env.verbose {
+		env.log = slog.New(slog.NewTextHandler(env.stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	ctx := cmd.Context()
+	context.AfterFunc(ctx, func() {
+		if interrupted := (errInterrupted{}); errors.As(context.Cause(ctx), &interrupted) {
+			env.log.Info("ending", "cause", interrupted)
 		}
 	})
-	return failure
+	return nil
+}
+
+// usage makes cobra's complaint about arguments a usage error of ours.
+func usage(cmd *cobra.Command, args []string, err error) error {
+	var f *fault.Error
+	switch {
+	case err == nil, errors.As(err, &f):
+		return err
+	case cmd.HasSubCommands() && len(args) > 0:
+		return unknownCommand(cmd, args[0])
+	}
+	return fault.New(fault.Usage, "%s", err).Hint("%s --help", cmd.CommandPath())
+}
+
+// unknownCommand names the commands that may have been meant.
+func unknownCommand(parent *cobra.Command, name string) error {
+	f := fault.New(fault.Usage, "unknown command %q for %q", name, parent.CommandPath())
+	parent.SuggestionsMinimumDistance = 2
+	if meant := parent.SuggestionsFor(name); name != "" && len(meant) <= 3 {
+		for _, m := range meant {
+			f.Hints = append(f.Hints, parent.CommandPath()+" "+m)
+		}
+	}
+	return f.Hint("%s --help", parent.CommandPath())
 }
 
 // version is the module's version from the build, with the revision where the

@@ -65,8 +65,8 @@ stable tag is there (a note).`,
 	registerDir(cmd, &o.dir)
 	o.upstream.register(cmd)
 	cmd.Flags().BoolVar(&o.ask, "upstream", false, "also ask upstream about the tag")
-	cmd.Flags().StringVar(&o.format, "format", "", "text or github; github prints annotations (default: github when $GITHUB_ACTIONS is true)")
-	cmd.Flags().StringVar(&o.sbom, "sbom", "", "write a bill of materials of what SOURCE.json pins instead: cyclonedx or spdx")
+	cmd.Flags().Var(choice{&o.format, []string{"text", "github"}}, "format", "text or github; github prints annotations (default: github when $GITHUB_ACTIONS is true)")
+	cmd.Flags().Var(choice{&o.sbom, []string{"cyclonedx", "spdx"}}, "sbom", "write a bill of materials of what SOURCE.json pins instead: cyclonedx or spdx")
 	cmd.Flags().BoolVar(&o.json, "json", false, "write one JSON document")
 	return cmd
 }
@@ -133,10 +133,8 @@ func (o *statusOptions) chooseFormat(env *environment) (string, error) {
 		return "", fault.New(fault.Usage, "--json and --format exclude each other")
 	case o.json:
 		return "json", nil
-	case o.format == "text", o.format == "github":
-		return o.format, nil
 	case o.format != "":
-		return "", fault.New(fault.Usage, "--format is %q: it takes text or github", o.format)
+		return o.format, nil
 	case env.getenv("GITHUB_ACTIONS") == "true":
 		return "github", nil
 	}

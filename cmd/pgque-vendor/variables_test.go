@@ -26,7 +26,7 @@ func TestVariableOfOneCommand(t *testing.T) {
 		{"for this one", []string{"peek", "q"}, map[string]string{"PGQUE_VENDOR_LIMIT": "10m", "PGQUE_VENDOR_PEEK_LIMIT": "5"}, 4, "refused"},
 		{"of a command in a group", []string{"dlq", "list"}, map[string]string{"PGQUE_VENDOR_LIMIT": "10m", "PGQUE_VENDOR_DLQ_LIST_LIMIT": "5"}, 4, "refused"},
 		{"for all", []string{"peek", "q"}, map[string]string{"PGQUE_VENDOR_LIMIT": "5"}, 4, "refused"},
-		{"its own is wrong", []string{"peek", "q"}, map[string]string{"PGQUE_VENDOR_PEEK_LIMIT": "x"}, 2, "the environment variable PGQUE_VENDOR_PEEK_LIMIT: "},
+		{"its own is wrong", []string{"peek", "q"}, map[string]string{"PGQUE_VENDOR_PEEK_LIMIT": "x"}, 2, "the environment variable PGQUE_VENDOR_PEEK_LIMIT is \"x\": it takes a whole number"},
 		{"a flag wins", []string{"peek", "q", "--limit", "5"}, map[string]string{"PGQUE_VENDOR_PEEK_LIMIT": "x"}, 4, "refused"},
 		{"nothing lifts a protection", []string{"dlq", "purge", "--queue", "q"}, map[string]string{"PGQUE_VENDOR_DLQ_PURGE_YES": "no bool"}, 4, "refused"},
 	} {
