@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,18 +33,20 @@ func newPublishCommand(env *environment) *cobra.Command {
 		Use:   "publish QUEUE TYPE [PAYLOAD | -]\n  pgque-vendor publish QUEUE --ndjson",
 		Short: "Send one event, or many from lines of JSON",
 		Long: `Send an event. The payload is JSON; "-" reads it from stdin, and without one it
-is null. The event's id is printed.
+is null. A type is a name of at most 1,024 bytes. The event's id is printed.
 
 With --ndjson each line of stdin is an event, {"type": …, "payload": …}, and may
-have "headers", an object of strings. Every --batch lines are one transaction,
-sent or not sent as a whole. A bad line ends the run and is named by its number,
-with what was committed before it. Other keys that "consume --print" writes are
-ignored.
+have "headers", an object of strings. Every --batch lines are one transaction of
+at most 256 MiB, sent or not sent as a whole. A bad line ends the run and is named
+by its number, with what was committed before it; --json writes that, too.
+
+The lines of "consume --print" are such lines. A "payload_text", which is there for
+a payload that is no JSON, is sent as a JSON string; "id", "time", "attempt",
+"queue" and "consumer" are ignored.
 
 The login needs pgque_writer. A ticker with --nudge is told, and ticks at once.`,
 		Example: `  pgque-vendor publish tickets ticket.welcome '{"email": "a@example.org"}'
   pgque-vendor publish tickets --ndjson < events.ndjson`,
-		Args: o.args,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.database.register(cmd)
@@ -55,40 +59,42 @@ The login needs pgque_writer. A ticker with --nudge is told, and ticks at once.`
 	return cmd
 }
 
-// args checks the number of arguments, which depends on --ndjson.
-func (o *publishOptions) args(cmd *cobra.Command, args []string) error {
+// largestPayload is what --max-payload takes at most. PostgreSQL has no value of 1 GB,
+// and a payload is there twice in a statement that quotes it, or in a line.
+const largestPayload = 256 << 20
+
+// check refuses flags and arguments that do not go together. It is called once the
+// variables are read: --ndjson, which says how many arguments there are, has one.
+func (o *publishOptions) check(env *environment, args []string) error {
 	switch {
 	case o.ndjson && len(args) != 1:
 		return fault.New(fault.Usage, "publish --ndjson takes a QUEUE and no more, got %d arguments", len(args)).Hint("pgque-vendor publish --help")
 	case !o.ndjson && (len(args) < 2 || len(args) > 3):
 		return fault.New(fault.Usage, "publish takes QUEUE TYPE [PAYLOAD | -], got %d arguments", len(args)).Hint("pgque-vendor publish --help")
+	case o.batch < 1:
+		return fault.New(fault.Usage, "--batch is %d: it takes 1 or more", o.batch)
+	case !o.ndjson && env.typed["batch"] != nil:
+		return fault.New(fault.Usage, "--batch is for --ndjson: it is the number of lines in one transaction")
+	case o.maxPayload < 1 || o.maxPayload > largestPayload:
+		return fault.New(fault.Usage, "--max-payload is %d: it takes 1 to %d", o.maxPayload, largestPayload)
+	case o.ndjson && len(o.headers) > 0:
+		return fault.New(fault.Usage, "--header and --ndjson exclude each other: a line has its own \"headers\"")
 	}
 	return nil
 }
 
 func (o *publishOptions) run(ctx context.Context, env *environment, args []string) error {
-	switch {
-	case o.batch < 1:
-		return fault.New(fault.Usage, "--batch is %d: it takes 1 or more", o.batch)
-	case o.maxPayload < 1:
-		return fault.New(fault.Usage, "--max-payload is %d: it takes 1 or more", o.maxPayload)
-	case o.ndjson && len(o.headers) > 0:
-		return fault.New(fault.Usage, "--header and --ndjson exclude each other: a line has its own \"headers\"")
+	if err := o.check(env, args); err != nil {
+		return err
 	}
 	p := publisher{options: o, queue: args[0]}
 	var event events.Event
-	if !o.ndjson {
-		payload, err := o.payload(env, args[2:])
-		if err != nil {
-			return err
-		}
-		headers, err := parseHeaders(o.headers)
-		if err != nil {
-			return err
-		}
-		event = events.Event{Type: args[1], Payload: payload, Headers: headers}
-	}
 	var err error
+	if !o.ndjson {
+		if event, err = o.event(ctx, env, args[1:]); err != nil {
+			return err
+		}
+	}
 	if p.conn, p.settings, err = o.database.connect(ctx, env, "pgque-vendor publish"); err != nil {
 		return err
 	}
@@ -99,19 +105,70 @@ func (o *publishOptions) run(ctx context.Context, env *environment, args []strin
 	return p.one(ctx, env, event)
 }
 
+// event is the one event of the command line, if it is one that can be sent.
+func (o *publishOptions) event(ctx context.Context, env *environment, args []string) (events.Event, error) {
+	headers, err := parseHeaders(o.headers)
+	if err != nil {
+		return events.Event{}, err
+	}
+	payload, err := o.payload(ctx, env, args[1:])
+	if err != nil {
+		return events.Event{}, err
+	}
+	event := events.Event{Type: args[0], Payload: payload, Headers: headers}
+	if err := events.Check(event, events.MaxPayload(o.maxPayload)); err != nil {
+		refused := fault.New(fault.Usage, "%w", err)
+		if text, ok := quotesForgotten(payload); ok {
+			refused = refused.Hint("a JSON string has quotes of its own: %s", text)
+		}
+		return events.Event{}, refused
+	}
+	return event, nil
+}
+
+// quotesForgotten gives a payload that was meant as a text, by its looks, as it has to
+// be typed.
+func quotesForgotten(payload []byte) (string, bool) {
+	if len(payload) == 0 || len(payload) > 60 || json.Valid(payload) || bytes.ContainsAny(payload[:1], `{["`) || !utf8.Valid(payload) {
+		return "", false
+	}
+	text, err := json.Marshal(string(payload))
+	return shellQuote(string(text)), err == nil
+}
+
+// stdinSpace is how much more than the payload stdin may hold: space around it.
+const stdinSpace = 4096
+
 // payload is the one event's: from the argument, or from stdin.
-func (o *publishOptions) payload(env *environment, args []string) ([]byte, error) {
+func (o *publishOptions) payload(ctx context.Context, env *environment, args []string) ([]byte, error) {
 	switch {
 	case len(args) == 0:
 		return []byte("null"), nil
 	case args[0] != "-":
 		return []byte(args[0]), nil
 	}
-	data, err := io.ReadAll(io.LimitReader(env.stdin, int64(o.maxPayload)+4096))
-	if err != nil {
-		return nil, fault.New(fault.Usage, "read the payload from stdin: %w", err)
+	type result struct {
+		data []byte
+		err  error
 	}
-	return bytes.TrimSpace(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))), nil
+	read := make(chan result, 1)
+	limit := int64(o.maxPayload) + stdinSpace
+	go func() { // a read from a terminal or a pipe cannot be interrupted
+		data, err := io.ReadAll(io.LimitReader(env.stdin, limit+1))
+		read <- result{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case r := <-read:
+		switch {
+		case r.err != nil:
+			return nil, fault.New(fault.Usage, "read the payload from stdin: %w", r.err)
+		case int64(len(r.data)) > limit:
+			return nil, fault.New(fault.Usage, "stdin holds more than %d bytes: --max-payload is %d", limit, o.maxPayload)
+		}
+		return bytes.TrimSpace(bytes.TrimPrefix(r.data, []byte("\xef\xbb\xbf"))), nil
+	}
 }
 
 // parseHeaders reads NAME=VALUE. A value may hold anything, commas too.
@@ -121,6 +178,9 @@ func parseHeaders(texts []string) (map[string]string, error) {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
 			return nil, fault.New(fault.Usage, "--header %q: it takes NAME=VALUE", text)
+		}
+		if _, ok := headers[name]; ok {
+			return nil, fault.New(fault.Usage, "--header %q: the name is there twice", text)
 		}
 		headers[name] = value
 	}
@@ -136,6 +196,7 @@ type publisher struct {
 	committed int  // lines, for --ndjson; blank ones included
 	sent      int  // events
 	unknown   bool // the answer to the last batch was lost
+	fewer     int  // a --batch that would do, when one had too many bytes
 	nudger    events.Nudger
 }
 
@@ -153,8 +214,9 @@ func (p *publisher) send(ctx context.Context, batch []events.Event) ([]int64, er
 // the server may have committed all the same.
 func (p *publisher) explain(ctx context.Context, err error, n int) error {
 	var server *pgconn.PgError
-	p.unknown = p.conn.IsClosed() && !errors.As(err, &server)
-	if ctx.Err() != nil || errors.Is(err, events.ErrInvalid) || errors.As(err, &server) {
+	known := errors.As(err, &server) || pgconn.SafeToRetry(err) // it answered, or was not asked
+	p.unknown = p.conn.IsClosed() && !known
+	if ctx.Err() != nil || errors.Is(err, events.ErrInvalid) || known {
 		if errors.Is(err, events.ErrPermission) {
 			return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap --grant-writer %s", shellQuote(p.settings.User()))
 		}
@@ -163,12 +225,12 @@ func (p *publisher) explain(ctx context.Context, err error, n int) error {
 	return fault.New(fault.SQL, "the connection was lost, and it is unknown whether %s arrived: %w", count(n, "event"), err)
 }
 
-// publishDocument is what "publish --json" writes.
+// publishDocument is what "publish --json" writes about one event.
 type publishDocument struct {
 	Schema int     `json:"schema"`
 	Queue  string  `json:"queue"`
-	Sent   int     `json:"sent"`          // events
-	IDs    []int64 `json:"ids,omitempty"` // of the one event; not with --ndjson
+	Sent   int     `json:"sent"` // events: 1
+	IDs    []int64 `json:"ids"`
 }
 
 func (p *publisher) one(ctx context.Context, env *environment, event events.Event) error {
@@ -177,8 +239,12 @@ func (p *publisher) one(ctx context.Context, env *environment, event events.Even
 		return err
 	}
 	if p.options.json {
-		return writeJSON(env.stdout, publishDocument{1, p.queue, 1, ids})
+		err = writeJSON(env.stdout, publishDocument{1, p.queue, 1, ids})
+	} else {
+		_, err = fmt.Fprintln(env.stdout, ids[0])
 	}
-	_, err = fmt.Fprintln(env.stdout, ids[0])
-	return err
+	if err != nil { // who takes it for a failure to send would send it twice
+		return fault.New(fault.Usage, "event %d was sent to %q, but that could not be written: %w", ids[0], p.queue, err)
+	}
+	return nil
 }

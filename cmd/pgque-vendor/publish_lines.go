@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -19,32 +17,37 @@ import (
 func (p *publisher) lines(ctx context.Context, env *environment) error {
 	in := readLines(ctx, env.stdin, 4*p.options.maxPayload+64<<10)
 	var batch []events.Event
-	number := 0
+	number, held := 0, 0
 	for {
 		line, err := in.next(ctx)
 		if err == nil {
 			number++
-			err = p.parse(line, number, &batch)
+			err = p.parse(line, number, &batch, &held)
 		}
 		last := errors.Is(err, io.EOF)
 		if err != nil && !last {
-			return p.stopped(ctx, err, number)
+			return p.stopped(ctx, env, err, number)
 		}
 		if len(batch) > 0 && (last || len(batch) == p.options.batch) {
 			if _, err := p.send(ctx, batch); err != nil {
-				return p.stopped(ctx, err, number)
+				return p.stopped(ctx, env, err, number)
 			}
-			p.committed, batch = number, batch[:0]
+			clear(batch) // or its payloads would be in memory beside those of the next
+			p.committed, batch, held = number, batch[:0], 0
 		}
 		if last {
+			p.committed = number // with blank ones at the end
 			return p.report(env)
 		}
 	}
 }
 
-// parse adds the event of a line to the batch; a blank line has none. The event
-// is checked here, so that an error names the line.
-func (p *publisher) parse(line []byte, number int, batch *[]events.Event) error {
+// batchBytes is how much a batch of several events holds in memory.
+const batchBytes = 256 << 20
+
+// parse adds the event of a line to the batch, which holds so many bytes; a blank line
+// has none. The event is checked here, so that an error names the line.
+func (p *publisher) parse(line []byte, number int, batch *[]events.Event, held *int) error {
 	if number == 1 {
 		line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
 	}
@@ -58,89 +61,75 @@ func (p *publisher) parse(line []byte, number int, batch *[]events.Event) error 
 	if err != nil {
 		return fault.New(fault.Usage, "line %d: %w", number, err)
 	}
+	*held += len(event.Type) + len(event.Payload)
+	for name, value := range event.Headers {
+		*held += len(name) + len(value)
+	}
+	if n := len(*batch); n > 0 && *held > batchBytes {
+		p.fewer = max(1, n/2)
+		return fault.New(fault.Usage, "line %d: the batch has more than %d MiB with it, and is one transaction", number, batchBytes>>20)
+	}
 	*batch = append(*batch, event)
 	return nil
 }
 
-// once is a value of a JSON object whose key may be there once: of two, the decoder
-// would drop one without a word.
-type once json.RawMessage
-
-func (o *once) UnmarshalJSON(value []byte) error {
-	if *o != nil {
-		return errors.New("a key is there twice")
-	}
-	*o = bytes.Clone(value)
-	return nil
-}
-
-func (o once) missing() bool { return o == nil || string(o) == "null" }
-
-func parseEvent(line []byte) (events.Event, error) {
-	var in struct {
-		Type    once `json:"type"`
-		Payload once `json:"payload"`
-		Headers once `json:"headers"`
-
-		// What "consume --print" writes as well.
-		ID       json.RawMessage `json:"id"`
-		Time     json.RawMessage `json:"time"`
-		Attempt  json.RawMessage `json:"attempt"`
-		Queue    json.RawMessage `json:"queue"`
-		Consumer json.RawMessage `json:"consumer"`
-	}
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
-		return events.Event{}, fmt.Errorf("no JSON object with \"type\" and \"payload\": %w", err)
-	}
-	_, more := d.Token()
-	switch {
-	case more != io.EOF:
-		return events.Event{}, errors.New("something follows the JSON object")
-	case in.Type.missing():
-		return events.Event{}, errors.New(`it has no "type"`)
-	case in.Payload == nil:
-		return events.Event{}, errors.New(`it has no "payload" (null is the JSON for nothing)`)
-	}
-	event := events.Event{Payload: json.RawMessage(in.Payload)}
-	if json.Unmarshal(in.Type, &event.Type) != nil {
-		return events.Event{}, fmt.Errorf(`its "type" is %.40s, not a string`, in.Type)
-	}
-	if !in.Headers.missing() && json.Unmarshal(in.Headers, &event.Headers) != nil {
-		return events.Event{}, errors.New(`its "headers" are not an object of strings`)
-	}
-	if notUnicode(event) && !bytes.Contains(line, []byte("\ufffd")) && !bytes.Contains(bytes.ToLower(line), []byte(`\ufffd`)) {
-		return events.Event{}, errors.New("its type or a header is not valid Unicode")
-	}
-	return event, nil
-}
-
-// notUnicode reports a replacement character in the texts that JSON was decoded for,
-// which is what its decoder makes of anything that is not Unicode.
-func notUnicode(e events.Event) bool {
-	found := strings.ContainsRune(e.Type, utf8.RuneError)
-	for name, value := range e.Headers {
-		found = found || strings.ContainsRune(name+value, utf8.RuneError)
-	}
-	return found
+// publishLinesDocument is what "publish --ndjson --json" writes.
+type publishLinesDocument struct {
+	Schema  int    `json:"schema"`
+	Queue   string `json:"queue"`
+	Sent    int    `json:"sent"`    // events that are committed
+	Lines   int    `json:"lines"`   // lines that are, blank ones included
+	Unknown int    `json:"unknown"` // lines after these of which nobody knows whether they are
+	Error   string `json:"error"`   // why later lines are not, "" when there are none
 }
 
 // stopped says with a failure what is committed and what is not.
-func (p *publisher) stopped(ctx context.Context, err error, number int) error {
+func (p *publisher) stopped(ctx context.Context, env *environment, err error, number int) error {
 	done := p.outcome(number)
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w; %s", context.Cause(ctx), done)
+		err = fmt.Errorf("%w; %s", context.Cause(ctx), done)
+	} else {
+		var f *fault.Error
+		if !errors.As(err, &f) {
+			f = fault.New(fault.Usage, "read line %d from stdin: %w", number+1, err)
+		}
+		f.Text += "; " + done
+		p.hintRest(env, f)
+		err = f
 	}
-	var f *fault.Error
-	if !errors.As(err, &f) {
-		f = fault.New(fault.Usage, "read line %d from stdin: %w", number+1, err)
+	if p.options.json {
+		doc := publishLinesDocument{Schema: 1, Queue: p.queue, Sent: p.sent, Lines: p.committed, Error: err.Error()}
+		if p.unknown {
+			doc.Unknown = number - p.committed
+		}
+		_ = writeJSON(env.stdout, doc) // err is what matters
 	}
-	f.Text += "; " + done
-	if p.committed > 0 && !p.unknown {
-		f.Hints = append(f.Hints, fmt.Sprintf("once it is mended, send the rest: tail -n +%d FILE | pgque-vendor publish %s --ndjson", p.committed+1, shellQuote(p.queue)))
+	return err
+}
+
+// hintRest gives the command for what is not committed, with the flags of this one.
+func (p *publisher) hintRest(env *environment, f *fault.Error) {
+	if p.unknown || p.committed == 0 && p.fewer == 0 {
+		return
 	}
-	return f
+	command := "pgque-vendor publish " + shellQuote(p.queue) + " --ndjson"
+	for _, name := range []string{"database-url-file", "batch", "max-payload"} {
+		switch typed := env.typed[name]; {
+		case name == "batch" && p.fewer > 0:
+			command += fmt.Sprintf(" --batch %d", p.fewer)
+		case typed != nil:
+			command += typedAgain(typed)
+		}
+	}
+	if p.committed == 0 {
+		f.Hints = append(f.Hints, command+" < FILE")
+		return
+	}
+	when := "once it is mended, "
+	if p.fewer > 0 {
+		when = ""
+	}
+	f.Hints = append(f.Hints, fmt.Sprintf("%ssend the rest: tail -n +%d FILE | %s", when, p.committed+1, command))
 }
 
 // outcome says which of the lines read are committed.
@@ -159,10 +148,14 @@ func (p *publisher) outcome(number int) string {
 }
 
 func (p *publisher) report(env *environment) error {
-	if p.options.json {
-		return writeJSON(env.stdout, publishDocument{Schema: 1, Queue: p.queue, Sent: p.sent})
+	if !p.options.json {
+		env.sayf("sent %s to %q", count(p.sent, "event"), p.queue)
+		return nil
 	}
-	env.sayf("sent %s to %q", count(p.sent, "event"), p.queue)
+	err := writeJSON(env.stdout, publishLinesDocument{Schema: 1, Queue: p.queue, Sent: p.sent, Lines: p.committed})
+	if err != nil { // who takes it for a failure to send would send them twice
+		return fault.New(fault.Usage, "all lines were sent to %q (%s), but that could not be written: %w", p.queue, count(p.sent, "event"), err)
+	}
 	return nil
 }
 
