@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -88,11 +90,11 @@ func (o *bootstrapOptions) run(ctx context.Context, env *environment) error {
 	}
 	file, err := o.readFile(env)
 	if err != nil {
-		return err
+		return o.failed(env, file, env.now().Sub(start), err)
 	}
 	settings, err := o.database.resolve(env, "pgque-vendor bootstrap")
 	if err != nil {
-		return err
+		return o.failed(env, file, env.now().Sub(start), err)
 	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
@@ -108,7 +110,7 @@ func (o *bootstrapOptions) run(ctx context.Context, env *environment) error {
 		report, err = bootstrap.Run(ctx, o.dial(env, settings, file, options), file, options)
 	}
 	if report == nil {
-		return err
+		return o.failed(env, file, env.now().Sub(start), err)
 	}
 	return o.finish(env, report, file, provision, env.now().Sub(start), err)
 }
@@ -126,6 +128,11 @@ func (o *bootstrapOptions) validate() error {
 		return fault.New(fault.Usage, "--timeout is %s: it takes 0 (no limit) or more", o.timeout)
 	case o.lockTimeout < time.Millisecond:
 		return fault.New(fault.Usage, "--lock-timeout is %s: it takes 1ms or more", o.lockTimeout)
+	}
+	for _, role := range slices.Concat([]string{o.owner}, o.grantAdmin, o.grantWriter, o.grantReader) {
+		if !utf8.ValidString(role) {
+			return fault.New(fault.Usage, "the name of the role %q is not valid UTF-8", role)
+		}
 	}
 	if reserved(o.owner) || strings.HasPrefix(o.owner, "pg_") { // the latter may have rights to the whole server
 		return fault.New(fault.Usage, "--owner %q: no schema can belong to it", o.owner)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -49,77 +48,6 @@ type subscriptionResult struct {
 	Queue    string `json:"queue"`
 	Consumer string `json:"consumer"`
 	Created  bool   `json:"created"`
-}
-
-// newProvisioner reads the flags. It returns nil when there are none.
-func newProvisioner(queues, subscriptions []string) (*provisioner, error) {
-	if len(queues)+len(subscriptions) == 0 {
-		return nil, nil
-	}
-	p := &provisioner{}
-	for _, text := range queues {
-		q, err := parseQueue(text)
-		if err != nil {
-			return nil, err
-		}
-		if err := p.addQueue(q, text); err != nil {
-			return nil, err
-		}
-	}
-	for _, text := range subscriptions {
-		queue, consumer, ok := strings.Cut(text, "/")
-		if !ok || queue == "" || consumer == "" {
-			return nil, fault.New(fault.Usage, "--subscribe %q: it takes QUEUE/CONSUMER", text)
-		}
-		if s := (subscriptionWanted{queue, consumer}); !slices.Contains(p.subscriptions, s) {
-			p.subscriptions = append(p.subscriptions, s)
-		}
-	}
-	return p, nil
-}
-
-// addQueue takes a queue that is named again as the same one. Two values of one
-// parameter would be set in turn, at every run.
-func (p *provisioner) addQueue(q queueWanted, text string) error {
-	at := slices.IndexFunc(p.queues, func(known queueWanted) bool { return known.name == q.name })
-	if at < 0 {
-		p.queues = append(p.queues, q)
-		return nil
-	}
-	for name, value := range q.settings {
-		if was, twice := p.queues[at].settings[name]; twice && was != value {
-			return fault.New(fault.Usage, "--queue %q: %s of queue %q is given twice, as %q and %q", text, name, q.name, was, value)
-		}
-		p.queues[at].settings[name] = value
-	}
-	return nil
-}
-
-// parseQueue reads NAME[:param=value,…]. A colon belongs to the name unless a
-// parameter follows it.
-func parseQueue(text string) (queueWanted, error) {
-	startOfSettings := regexp.MustCompile(`:[a-z_]+=`)
-	q := queueWanted{name: text, settings: events.Settings{}}
-	if at := startOfSettings.FindStringIndex(text); at != nil {
-		q.name = text[:at[0]]
-		for pair := range strings.SplitSeq(text[at[0]+1:], ",") {
-			name, value, ok := strings.Cut(pair, "=")
-			if !ok || name == "" || value == "" {
-				return q, fault.New(fault.Usage, "--queue %q: %q is not param=value", text, pair)
-			}
-			if _, twice := q.settings[name]; twice {
-				return q, fault.New(fault.Usage, "--queue %q: %s is given twice", text, name)
-			}
-			q.settings[name] = value
-		}
-	}
-	if _, after, colon := strings.Cut(q.name, ":"); colon && strings.Contains(after, "=") {
-		return q, fault.New(fault.Usage, "--queue %q: what follows the colon is not param=value; a parameter's name is of small letters and _", text)
-	}
-	if q.name == "" {
-		return q, fault.New(fault.Usage, "--queue %q: it takes NAME[:param=value,…]", text)
-	}
-	return q, nil
 }
 
 // Look finds what is missing without writing, and refuses what Apply would be
@@ -244,8 +172,12 @@ func (p *provisioner) lookSubscription(ctx context.Context, tx pgx.Tx, s subscri
 }
 
 func noQueueFor(s subscriptionWanted, err error) error {
-	return fault.New(fault.Policy, "subscribe %q to queue %q: %w", s.consumer, s.queue, err).
+	refusal := fault.New(fault.Policy, "subscribe %q to queue %q: %w", s.consumer, s.queue, err).
 		Hint("make it in the same run: --queue %s", shellQuote(s.queue))
+	if at := strings.LastIndex(s.consumer, "/"); at > 0 {
+		refusal.Hint("if the queue's name holds a slash, name it in the same run: --queue %s", shellQuote(s.queue+"/"+s.consumer[:at]))
+	}
+	return refusal
 }
 
 // Apply makes what is missing, in the install's transaction.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -88,6 +89,15 @@ func (o *bootstrapOptions) finish(env *environment, r *bootstrap.Report, f boots
 	return nil
 }
 
+// failed reports a run that ended before anything was known of the database.
+func (o *bootstrapOptions) failed(env *environment, f bootstrap.File, took time.Duration, err error) error {
+	if !o.json {
+		return err
+	}
+	nothing := &bootstrap.Report{Plan: &bootstrap.Plan{}}
+	return cmp.Or(writeJSON(env.stdout, describeBootstrap(nothing, f, nil, took, env.withHints(err))), err)
+}
+
 func describeBootstrap(r *bootstrap.Report, f bootstrap.File, provision *provisioner, took time.Duration, err error) *bootstrapDocument {
 	doc := &bootstrapDocument{
 		Schema: 1, Action: r.Action, Database: r.Database, ServerVersion: r.ServerVersion,
@@ -97,7 +107,10 @@ func describeBootstrap(r *bootstrap.Report, f bootstrap.File, provision *provisi
 		Warnings: append([]string{}, r.Plan.Warnings...), Hints: []string{}, DurationMS: took.Milliseconds(),
 	}
 	if err != nil {
-		doc.Action, doc.Error = bootstrap.Refused, err.Error()
+		doc.Action, doc.Error = bootstrap.Failed, err.Error()
+		if fault.Is(err, fault.Policy) {
+			doc.Action = bootstrap.Refused
+		}
 	}
 	var failure *fault.Error
 	if errors.As(err, &failure) {

@@ -99,7 +99,8 @@ const (
 	Unchanged    Action = "unchanged"
 	WouldInstall Action = "would-install"
 	WouldUpgrade Action = "would-upgrade"
-	Refused      Action = "refused"
+	Refused      Action = "refused" // by policy
+	Failed       Action = "failed"
 )
 
 // GrantResult is one grant and whether it has its effect.

@@ -259,7 +259,12 @@ func readFile(dir, name string, limit int64) ([]byte, error) {
 // configuration comes. The failure is fault.Integrity.
 func ReadVerified(dir, name string) (*Source, []byte, error) {
 	raw, err := readFollowing(filepath.Join(dir, SourceName), sourceLimit)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fault.New(fault.Integrity, "nothing is vendored in %q: it has no SOURCE.json", dir).
+			Hint("%s", commandFor(dir, "update --latest")).
+			Hint("if it is elsewhere, name the folder with --dir")
+	case err != nil:
 		return nil, nil, err
 	}
 	src, err := parseIn(dir, raw)
@@ -267,7 +272,10 @@ func ReadVerified(dir, name string) (*Source, []byte, error) {
 		return nil, nil, err
 	}
 	data, err := readFollowing(filepath.Join(dir, name), SizeLimit(name))
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fault.New(fault.Integrity, "%w", err).Hint("%s", commandFor(dir, "restore"))
+	case err != nil:
 		return nil, nil, err
 	}
 	want, ok := src.Files[name]
