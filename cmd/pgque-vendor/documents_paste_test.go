@@ -197,7 +197,7 @@ func cmdSave(ts *testscript.TestScript, _ bool, args []string) {
 func missingProgram(ts *testscript.TestScript, line string) string {
 	for _, words := range shellCommands(line) {
 		for _, name := range words {
-			if !slices.Contains([]string{"jq", "curl", "openssl", "python3"}, name) {
+			if !slices.Contains([]string{"jq", "curl", "openssl", "python3", "psql"}, name) {
 				continue
 			}
 			if _, err := exec.LookPath(name); err == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ func cmdCheckout(ts *testscript.TestScript, _ bool, args []string) {
 
 // cmdServer: "server [LOGIN…]" starts a server of this script's own, with the database
 // of the documents and these logins. PGQUE_VENDOR_DATABASE_URL names it as the
-// superuser, and $AS_LOGIN as a login.
+// superuser, $AS_LOGIN as a login, and $SERVER is its host and port.
 func cmdServer(ts *testscript.TestScript, _ bool, args []string) {
 	d := ts.Value("database").(*scriptDatabase)
 	server := pgtest.NewServer(d.test, pgtest.Options{})
@@ -47,6 +48,9 @@ func cmdServer(ts *testscript.TestScript, _ bool, args []string) {
 		_, err := conn.Exec(d.test.Context(), sql)
 		ts.Check(err)
 	}
+	address, err := url.Parse(d.db.URL)
+	ts.Check(err)
+	ts.Setenv("SERVER", address.Host)
 	ts.Setenv("PGQUE_VENDOR_DATABASE_URL", d.db.URL)
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -282,4 +283,43 @@ func TestSecretsStayOut(t *testing.T) {
 	if regexp.MustCompile(`(?i)password\s+'`).Match(sql) {
 		t.Error("compose/init/10-app.sql has a password in it")
 	}
+}
+
+// README.md shows a part of the compose file: what stands there stands here too.
+func TestReadmeShowsAPart(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("(?s)```yaml\n(services:.*?)```").FindSubmatch(readme)
+	if shown == nil {
+		t.Fatal("README.md shows no services")
+	}
+	var part, whole map[string]any
+	if err := yaml.Unmarshal(shown[1], &part); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(readCompose(t), &whole); err != nil {
+		t.Fatal(err)
+	}
+	for _, missing := range notIn(whole, part, "") {
+		t.Errorf("README.md shows %s, which compose.yml does not have", missing)
+	}
+}
+
+// notIn names what a document has that a larger one has not, or has otherwise.
+func notIn(whole, part map[string]any, above string) (missing []string) {
+	for key, value := range part {
+		at := above + key
+		below, isMap := value.(map[string]any)
+		larger, _ := whole[key].(map[string]any)
+		switch {
+		case isMap:
+			missing = append(missing, notIn(larger, below, at+".")...)
+		case !reflect.DeepEqual(value, whole[key]):
+			missing = append(missing, fmt.Sprintf("%s: %v", at, value))
+		}
+	}
+	return missing
 }
