@@ -91,7 +91,7 @@ and its text in "payload_text".
 			if err := o.arguments(args, cmd.ArgsLenAtDash()); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("other") && len(o.types) == 0 {
+			if env.typed["other"] != nil && len(o.types) == 0 {
 				return fault.New(fault.Usage, "--other goes with --type: without one all events are taken")
 			}
 			return o.run(cmd.Context(), env)
