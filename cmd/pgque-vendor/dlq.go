@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -102,6 +103,14 @@ func (f *dlqFilter) check(ctx context.Context, conn *pgx.Conn, settings *dbconn.
 		return fault.New(fault.Policy, "there is no consumer %q", f.consumer).Hint("pgque-vendor queues")
 	}
 	return fault.New(fault.Policy, "there is no consumer %q on queue %q", f.consumer, f.queue).Hint("pgque-vendor queues %s", shellQuote(f.queue))
+}
+
+// lookFault is eventsFault for those that only look, for which pgque_reader is enough.
+func lookFault(err error, settings *dbconn.Settings, queue string) error {
+	if errors.Is(err, events.ErrPermission) {
+		return fault.New(fault.Policy, "%w", err).Hint("pgque-vendor bootstrap --grant-reader %s", shellQuote(settings.User()))
+	}
+	return eventsFault(err, settings, queue)
 }
 
 // args are the filter as it was typed, for a hint.

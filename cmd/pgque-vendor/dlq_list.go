@@ -90,7 +90,7 @@ func (o *dlqListOptions) run(ctx context.Context, env *environment) error {
 	document := deadLettersDocument{Schema: 1, DeadLetters: []deadLetterLine{}}
 	for d, err := range events.DeadLetters(ctx, conn, o.filter.events()) {
 		if err != nil {
-			return eventsFault(err, settings, o.filter.queue)
+			return lookFault(err, settings, o.filter.queue)
 		}
 		if document.More = len(document.DeadLetters) == o.limit; document.More {
 			break

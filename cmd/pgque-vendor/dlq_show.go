@@ -55,7 +55,7 @@ func (o *dlqShowOptions) run(ctx context.Context, env *environment) error {
 	for d, err := range events.DeadLetters(ctx, conn, events.DeadLetterFilter{IDs: o.filter.ids}) {
 		switch {
 		case err != nil:
-			return eventsFault(err, settings, "")
+			return lookFault(err, settings, "")
 		case o.json:
 			return writeDeadLetterJSON(env.stdout, &d)
 		}

@@ -118,10 +118,19 @@ func (o *doctorOptions) examine(ctx context.Context, env *environment, settings 
 		func(ctx context.Context) error { return x.functions(ctx, env, o.dir) },
 	} {
 		if err := look(ctx); err != nil {
-			return nil, eventsFault(err, settings, "")
+			return nil, o.explain(err, settings)
 		}
 	}
 	return x.report(ctx)
+}
+
+func (o *doctorOptions) explain(err error, settings *dbconn.Settings) error {
+	err = eventsFault(err, settings, "")
+	var f *fault.Error
+	if o.role != "" && errors.Is(err, events.ErrInvalid) && errors.As(err, &f) {
+		f.Hint("pgque-vendor doctor   # looks at the rights of the login, %q", settings.User())
+	}
+	return err
 }
 
 func (o *doctorOptions) healthConfig() events.HealthConfig {

@@ -161,7 +161,7 @@ func (s *Settings) classifyServer(e *pgconn.PgError) failure {
 	switch {
 	case e.Code == "28P01" || strings.Contains(e.Message, "no such user"):
 		f.rank = rankPassword
-		f.hints = []string{fmt.Sprintf("the password came from %s", s.passwordOrigin())}
+		f.hints = []string{s.passwordHint()}
 		if s.oddPassword {
 			f.hints = append(f.hints, "that password begins or ends with white space: is it meant to?")
 		}
@@ -184,11 +184,11 @@ func (s *Settings) classifyServer(e *pgconn.PgError) failure {
 	return f
 }
 
-func (s *Settings) passwordOrigin() string {
+func (s *Settings) passwordHint() string {
 	if s.config.Password == "" {
-		return "nowhere: none is set"
+		return "no password is set: set PGPASSWORD_FILE to the name of a file that holds it, or PGPASSWORD, or put it into the password file (PGPASSFILE) or the URL"
 	}
-	return s.passwordSource + ", PGPASSWORD or the password file"
+	return fmt.Sprintf("the password came from %s, PGPASSWORD or the password file", s.passwordSource)
 }
 
 // scrub is the second line of defence: no text that somebody else wrote leaves

@@ -51,6 +51,7 @@ func TestRefusedLoginEndsAtOnce(t *testing.T) {
 		pieces    []string
 	}{
 		{"wrong password", user(app, "zQ7wXj9vKp3YmB"), []string{"28P01", "password authentication failed", "the password came from DATABASE_URL"}},
+		{"no password", user(app, ""), []string{"28P01", "no password is set", "PGPASSWORD_FILE", "PGPASSWORD,", "PGPASSFILE"}},
 		{"odd password", user(app, "zQ7wXj9vKp3YmB "), []string{"28P01", "begins or ends with white space"}},
 		{"unknown role", user("nobody", "zQ7wXj9vKp3YmB"), []string{"28P01"}},
 		{"no entry in pg_hba.conf", user("outsider", ""), []string{"28000", "pg_hba.conf"}},

@@ -140,7 +140,7 @@ func readDir(root *os.Root) (map[string]fs.DirEntry, error) {
 }
 
 func (r *Report) checkSource(root *os.Root, entries map[string]fs.DirEntry) {
-	restore := "git checkout -- " + shellWord(r.path(SourceName))
+	restore := r.checkout(r.path(SourceName), "update --latest --force")
 	if _, ok := entries[SourceName]; !ok {
 		r.SourceErr = &fs.PathError{Op: "open", Path: r.path(SourceName), Err: fs.ErrNotExist}
 		r.find(NoSource, SourceName, "there is no SOURCE.json, so nothing says what the files must be", restore)
@@ -249,6 +249,16 @@ func (r *Report) path(name string) string {
 }
 
 // command is a pgque-vendor command for this folder.
+// checkout takes a path back from git, where the folder is in a work tree, else it is
+// the command that makes it anew.
+func (r *Report) checkout(path, anew string) string {
+	abs, err := filepath.Abs(r.Dir)
+	if err != nil || repositoryRoot(abs) == "" {
+		return r.command(anew)
+	}
+	return "git checkout -- " + shellWord(path)
+}
+
 func (r *Report) command(arguments string) string { return commandFor(r.Dir, arguments) }
 
 func commandFor(dir, arguments string) string {

@@ -262,6 +262,12 @@ func TestCheckSource(t *testing.T) {
 	}{
 		{"missing", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, SourceName)) }, "no-source(SOURCE.json)", "git checkout -- DIR/SOURCE.json", fs.ErrNotExist},
 		{"bad", func(t *testing.T, dir string) { put(t, dir, SourceName, `{"schema": 1, "x": 1}`) }, "bad-source(SOURCE.json)", "git checkout -- DIR/SOURCE.json", nil},
+		{"bad, no git", func(t *testing.T, dir string) {
+			put(t, dir, SourceName, "{")
+			if err := os.RemoveAll(filepath.Join(dir, "..", ".git")); err != nil {
+				t.Fatal(err)
+			}
+		}, "bad-source(SOURCE.json)", "pgque-vendor update --latest --force --dir DIR", nil},
 		{"newer", func(t *testing.T, dir string) { put(t, dir, SourceName, `{"schema": 9}`) }, "bad-source(SOURCE.json)", "upgrade pgque-vendor to a version that reads schema 9", ErrNewerSchema},
 		{"conflict", func(t *testing.T, dir string) {
 			data, _ := os.ReadFile(filepath.Join(dir, SourceName))
@@ -280,6 +286,7 @@ func TestCheckSource(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := vendored(t, "v0.1.0", contents("0.1.0"))
+			put(t, filepath.Dir(dir), ".git/HEAD", "x")
 			tt.damage(t, dir)
 			r := mustCheck(t, dir)
 			if got := summary(r); got != tt.want {

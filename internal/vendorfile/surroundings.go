@@ -212,7 +212,7 @@ func (r *Report) findMissingFolder() {
 	hint := r.command("update --latest")
 	if culprit := likelyCulprit(r.Dir); culprit != "" {
 		message += "; likely " + culprit
-		hint = "git checkout -- " + shellWord(filepath.ToSlash(filepath.Clean(r.Dir)))
+		hint = r.checkout(filepath.ToSlash(filepath.Clean(r.Dir)), "update --latest")
 	}
 	r.find(NoSource, "", message, hint)
 }
