@@ -98,7 +98,7 @@ func TestQueueNames(t *testing.T) {
 	}
 }
 
-// B055, 2.15: PgQue fails for most of those who make the same thing at once.
+// B055: PgQue fails for most of those who make the same thing at once.
 func TestFirstTimeRaces(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
@@ -207,7 +207,7 @@ func TestSubscribeAndUnsubscribe(t *testing.T) {
 		if _, err := Subscribe(ctx, db.PoolAs(t, bare), "q", "c2"); !errors.Is(err, ErrPermission) {
 			t.Errorf("without a role: %v", err)
 		}
-		// 2.11: after a clean-up a queue can be without ticks.
+		// After a clean-up a queue can be without ticks.
 		db.Exec(t, "select pgque.unsubscribe('q', 'c')")
 		db.Exec(t, "delete from pgque.tick")
 		if _, err := Subscribe(ctx, asReader, "q", "c"); !errors.Is(err, ErrPermission) || !strings.Contains(err.Error(), "first tick") {

@@ -99,7 +99,7 @@ const (
 	dead    = "select count(*) from pgque.dead_letter"
 )
 
-// B017, brief.md: an ack finishes the whole batch, so the whole batch is handled.
+// B017: an ack finishes the whole batch, so the whole batch is handled.
 func TestWholeBatch(t *testing.T) {
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
 		_, pool := setUp(t, v)

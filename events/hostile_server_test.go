@@ -187,7 +187,7 @@ func needed(t *testing.T, program string, err error) {
 	}
 }
 
-// 2.12: a dump, restored into another cluster, has ticks from the future. Its queue
+// A dump, restored into another cluster, has ticks from the future. Its queue
 // cannot be ticked, and is named with the way out; new queues work beside it.
 func TestRestoredElsewhere(t *testing.T) {
 	t.Parallel()

@@ -75,7 +75,7 @@ func TestBehindPgbouncer(t *testing.T) {
 	}
 }
 
-// B081 and section 2.7: the database's defaults are not ours to rely on.
+// B081: the database's defaults are not ours to rely on.
 func TestDatabaseDefaults(t *testing.T) {
 	for _, setting := range []string{
 		"default_transaction_isolation = 'serializable'", "default_transaction_isolation = 'repeatable read'",

@@ -220,7 +220,7 @@ func TestNudgerLimit(t *testing.T) {
 	}
 }
 
-// 2.6: an idle ticker takes no transaction id, although each call of PgQue's own
+// An idle ticker takes no transaction id, although each call of PgQue's own
 // ticker() takes one.
 func TestIdleTickerWritesNothing(t *testing.T) {
 	t.Parallel()

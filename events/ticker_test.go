@@ -14,7 +14,7 @@ import (
 	"github.com/stega/pgque-vendor/internal/pgtest"
 )
 
-// B032, 2.7: eight tickers as fast as they can, also where the database's default
+// B032: eight tickers as fast as they can, also where the database's default
 // isolation is repeatable read: no tick out of order, no event twice, none lost.
 func TestEightTickersKeepOrder(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func hammer(t *testing.T, v pgtest.Variant, isolation string) {
 	}
 }
 
-// 2.12: a queue whose stored state is broken stops only itself, and is named once.
+// A queue whose stored state is broken stops only itself, and is named once.
 func TestBrokenQueueStopsOnlyItself(t *testing.T) {
 	t.Parallel()
 	pgtest.EachVariant(t, func(t *testing.T, v pgtest.Variant) {
