@@ -17,51 +17,74 @@ import (
 // a time.Duration at some point.
 const maxRetryAfter = 100 * 366 * 24 * 3600
 
+// answer is what a --stream COMMAND says of an event.
+type answer struct {
+	outcome string
+	reason  string
+	after   *float64 // seconds to wait
+}
+
 // parseAnswer reads a line of a --stream COMMAND about the event with this id. outcome
 // is what the handler returns; err says that the line is no answer. It is strict: an
 // answer that was misspelt must not end as an event that is acked or waits in vain.
 func parseAnswer(line []byte, id int64) (outcome, err error) {
-	var answer struct {
-		ID         json.RawMessage `json:"id"`
-		Outcome    string          `json:"outcome"`
-		Reason     string          `json:"reason"`
-		RetryAfter *float64        `json:"retry_after"`
+	a, err := decodeAnswer(line, id)
+	if err != nil {
+		return nil, notAnAnswer(line, err)
+	}
+	reason := a.reason
+	if reason == "" {
+		reason = "COMMAND answered " + strconv.Quote(a.outcome)
+	}
+	switch {
+	case a.after != nil && a.outcome != "retry":
+		return nil, notAnAnswer(line, errors.New(`"retry_after" goes with the outcome "retry"`))
+	case a.after != nil && (*a.after < 0 || *a.after > maxRetryAfter):
+		return nil, notAnAnswer(line, errors.New(`"retry_after" is no number of seconds to wait`))
+	case a.after != nil:
+		return events.RetryAfter(time.Duration(*a.after*float64(time.Second)), errors.New(reason)), nil
+	case a.outcome == "retry":
+		return errors.New(reason), nil
+	case a.outcome == "dead":
+		return events.Dead(errors.New(reason)), nil
+	case a.outcome == "skip":
+		return events.Skip, nil
+	case a.outcome == "done":
+		return nil, nil
+	}
+	return nil, notAnAnswer(line, errors.New(`"outcome" is none of done, retry, dead, skip`))
+}
+
+func decodeAnswer(line []byte, id int64) (a answer, err error) {
+	var in struct {
+		ID      once `json:"id"`
+		Outcome once `json:"outcome"`
+		Reason  once `json:"reason"`
+		After   once `json:"retry_after"`
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&answer); err != nil {
-		return nil, notAnAnswer(line, err)
-	}
-	if _, more := d.Token(); more != io.EOF {
-		return nil, notAnAnswer(line, errors.New("something follows the JSON object"))
-	}
-	if got := strings.Trim(string(answer.ID), `"`); got != strconv.FormatInt(id, 10) {
-		return nil, notAnAnswer(line, fmt.Errorf(`"id" is not %d`, id))
-	}
-	if answer.RetryAfter != nil && answer.Outcome != "retry" {
-		return nil, notAnAnswer(line, errors.New(`"retry_after" goes with the outcome "retry"`))
-	}
-	reason := answer.Reason
-	if reason == "" {
-		reason = "COMMAND answered " + strconv.Quote(answer.Outcome)
-	}
-	switch answer.Outcome {
-	case "done":
-		return nil, nil
-	case "skip":
-		return events.Skip, nil
-	case "dead":
-		return events.Dead(errors.New(reason)), nil
-	case "retry":
-		if answer.RetryAfter == nil {
-			return errors.New(reason), nil
+	if err := d.Decode(&in); err != nil || line[0] != '{' { // null is decoded as an object
+		var other *json.UnmarshalTypeError // whose text is about Go
+		if err == nil || errors.As(err, &other) {
+			err = errors.New("it is no JSON object")
 		}
-		if *answer.RetryAfter < 0 || *answer.RetryAfter > maxRetryAfter {
-			return nil, notAnAnswer(line, errors.New(`"retry_after" is no number of seconds to wait`))
-		}
-		return events.RetryAfter(time.Duration(*answer.RetryAfter*float64(time.Second)), errors.New(reason)), nil
+		return a, err
 	}
-	return nil, notAnAnswer(line, errors.New(`"outcome" is none of done, retry, dead, skip`))
+	_, more := d.Token()
+	switch {
+	case more != io.EOF:
+		return a, errors.New("something follows the JSON object")
+	case strings.Trim(string(in.ID), `"`) != strconv.FormatInt(id, 10):
+		return a, fmt.Errorf(`"id" is not %d`, id)
+	case in.Outcome == nil || json.Unmarshal(in.Outcome, &a.outcome) != nil:
+		return a, errors.New(`"outcome" is none of done, retry, dead, skip`)
+	case in.Reason != nil && json.Unmarshal(in.Reason, &a.reason) != nil:
+		return a, errors.New(`"reason" is no text`)
+	case in.After != nil && json.Unmarshal(in.After, &a.after) != nil:
+		return a, errors.New(`"retry_after" is no number of seconds to wait`)
+	}
+	return a, nil
 }
 
 func notAnAnswer(line []byte, why error) error {

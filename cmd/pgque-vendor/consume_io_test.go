@@ -51,7 +51,7 @@ func TestConsumeWorkers(t *testing.T) {
 	t.Parallel()
 	b := newConsumeBench(t, pgtest.Standin()).tick()
 	b.publish(numbered(40)...)
-	r := b.consume(`read n; for i in 1 2 3 4 5; do printf "event $n "; printf "$n "; echo $n; done; echo >> done; touch running.$$
+	r := b.consume(`read n; for i in 1 2 3 4 5; do printf "event $n "; printf "$n "; printf $n; test $i = 5 || echo; done; echo >> done; touch running.$$
 		until test $(ls running.* | wc -l) -ge 4; do sleep 0.02; done`, "--workers", "4")
 	b.until("all forty", func() bool { return strings.Count(b.file("done"), "\n") == 40 })
 	r.signal(syscall.SIGTERM)
@@ -71,11 +71,12 @@ func TestLineWriter(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", maxLine)
 	tests := map[string]struct{ writes, want []string }{
-		"whole line":       {[]string{"a\n"}, []string{"a\n"}},
-		"line in pieces":   {[]string{"a", "b", "c\nd"}, []string{"abc\n", "d"}},
-		"lines and a rest": {[]string{"a\nb\nc", "\n"}, []string{"a\nb\n", "c\n"}},
-		"nothing":          {nil, nil},
-		"too long a line":  {[]string{long, "y", "z\n"}, []string{long + "y", "z\n"}},
+		"whole line":           {[]string{"a\n"}, []string{"a\n"}},
+		"line in pieces":       {[]string{"a", "b", "c\nd"}, []string{"abc\n", "d"}},
+		"lines and a rest":     {[]string{"a\nb\nc", "\n"}, []string{"a\nb\n", "c\n"}},
+		"nothing":              {nil, nil},
+		"unfinished, and long": {[]string{long, "y"}, []string{long + "y"}},
+		"too long a line":      {[]string{long, "y", "z\n"}, []string{long + "y", "z\n"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -84,11 +85,35 @@ func TestLineWriter(t *testing.T) {
 			for _, s := range tt.writes {
 				fmt.Fprint(w, s)
 			}
-			w.flush()
+			w.end(false)
 			if fmt.Sprint(got.writes) != fmt.Sprint(tt.want) {
 				t.Errorf("got %.60q, want %.60q", got.writes, tt.want)
 			}
 		})
+	}
+}
+
+// The last line is made whole where others write after it.
+func TestLineWriterEnd(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxLine)
+	for _, tt := range []struct{ writes, want []string }{
+		{[]string{"a"}, []string{"a\n"}},
+		{[]string{"a\nb"}, []string{"a\n", "b\n"}},
+		{[]string{"a\n"}, []string{"a\n"}},
+		{[]string{long, "y"}, []string{long + "y", "\n"}},
+		{[]string{long, "y", "z\n"}, []string{long + "y", "z\n"}},
+		{nil, nil},
+	} {
+		var got recorder
+		w := &lineWriter{out: &sharedOutput{w: &got}}
+		for _, s := range tt.writes {
+			fmt.Fprint(w, s)
+		}
+		w.end(true)
+		if fmt.Sprint(got.writes) != fmt.Sprint(tt.want) {
+			t.Errorf("%.20q: got %.60q, want %.60q", tt.writes, got.writes, tt.want)
+		}
 	}
 }
 

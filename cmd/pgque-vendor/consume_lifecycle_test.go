@@ -127,6 +127,9 @@ func TestConsumeGraceExceeded(t *testing.T) {
 	pid := b.pid("pid")
 	r.signal(syscall.SIGTERM)
 	r.wantCode(143)
+	if !strings.Contains(r.stderr.String(), "0 dead letters, 1 handed back\n") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
 	b.untilDead("COMMAND", pid)
 	again := b.consume(`echo $PGQUE_EVENT_ATTEMPT > attempt`)
 	b.untilFile("attempt")

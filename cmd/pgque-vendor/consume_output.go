@@ -38,8 +38,9 @@ func (o *sharedOutput) write(p []byte) {
 
 // lineWriter passes the output of one process on in whole lines.
 type lineWriter struct {
-	out  *sharedOutput
-	rest []byte // a line that is not complete
+	out   *sharedOutput
+	rest  []byte // a line that is not complete
+	begun bool   // a piece of a long line was written, but not its end
 }
 
 func (l *lineWriter) Write(p []byte) (int, error) {
@@ -47,6 +48,7 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 	switch {
 	case whole > 0 && len(l.rest) == 0:
 		l.out.write(p[:whole])
+		l.begun = false
 		l.rest = append(l.rest, p[whole:]...)
 	case whole > 0:
 		l.rest = append(l.rest, p[:whole]...)
@@ -62,8 +64,19 @@ func (l *lineWriter) Write(p []byte) (int, error) {
 }
 
 func (l *lineWriter) flush() {
+	if n := len(l.rest); n > 0 {
+		l.begun = l.rest[n-1] != '\n'
+	}
 	l.out.write(l.rest)
 	l.rest = l.rest[:0]
+}
+
+// end writes the rest, as a whole line if that matters to what others write after it.
+func (l *lineWriter) end(whole bool) {
+	if whole && (len(l.rest) > 0 || l.begun) {
+		l.rest = append(l.rest, '\n')
+	}
+	l.flush()
 }
 
 // What of a process's stderr becomes a reason.

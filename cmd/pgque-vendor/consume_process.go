@@ -30,6 +30,8 @@ type program struct {
 	out  *sharedOutput
 	err  *sharedOutput
 
+	workers int // that share the output
+
 	starts chan func()
 	giveUp func(context.Context, error) error
 
@@ -41,7 +43,7 @@ type program struct {
 func (c *consumption) newProgram(env *environment) *program {
 	cmd := &program{
 		path: c.options.path, args: c.options.command, env: withoutSecrets(os.Environ()),
-		err: &sharedOutput{w: env.stderr}, starts: make(chan func()), giveUp: c.giveUp,
+		err: &sharedOutput{w: env.stderr}, workers: c.options.workers, starts: make(chan func()), giveUp: c.giveUp,
 	}
 	cmd.out = &sharedOutput{w: env.stream(), failed: func(err error) {
 		c.stop(fault.New(fault.Usage, "pass on what COMMAND writes to stdout: %w", err))
@@ -88,7 +90,6 @@ func (c *program) start(payload []byte, eventEnv []string) (*process, error) {
 }
 
 // prepare leaves stdin empty. What it writes to stdout is passed on when stdout is nil.
-
 func (c *program) prepare(stdout io.Writer, eventEnv []string) *process {
 	p := &process{command: c, exited: make(chan struct{}), tail: &tail{}}
 	p.stderr = &lineWriter{out: c.err}
@@ -152,6 +153,7 @@ type process struct {
 	command *program
 	cmd     *exec.Cmd
 	stdout  *lineWriter // nil for --stream
+	answers *answers    // nil without --stream
 	stderr  *lineWriter
 	tail    *tail
 	exited  chan struct{} // closed when it has ended and its output was read
@@ -160,9 +162,12 @@ type process struct {
 func (p *process) await() {
 	_ = p.cmd.Wait() // its state says it all; the rest is about pipes, which may break
 	if p.stdout != nil {
-		p.stdout.flush()
+		p.stdout.end(p.command.workers > 1)
 	}
-	p.stderr.flush()
+	if p.answers != nil {
+		p.answers.leave()
+	}
+	p.stderr.end(true) // our own log goes there as well
 	close(p.exited)
 }
 

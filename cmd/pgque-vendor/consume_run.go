@@ -119,12 +119,16 @@ func (c *consumption) giveUp(_ context.Context, err error) error {
 // consumeCounts is what became of the events.
 type consumeCounts struct {
 	done, skipped, retried, dead, handedBack atomic.Int64
+	open                                     atomic.Int64 // done or skipped in a batch that was not settled
 }
 
 func (n *consumeCounts) String() string {
 	text := fmt.Sprintf("%d done, %d skipped, %d to be retried, %d dead letters", n.done.Load(), n.skipped.Load(), n.retried.Load(), n.dead.Load())
 	if back := n.handedBack.Load(); back > 0 {
-		text += fmt.Sprintf(", %d not started and handed back", back)
+		text += fmt.Sprintf(", %d handed back", back)
+	}
+	if open := n.open.Load(); open > 0 {
+		text += fmt.Sprintf("; %d of these not acked, to come again", open)
 	}
 	return text
 }
@@ -134,6 +138,7 @@ func (c *consumption) observe(o events.Observation) {
 	c.shown.observe(o)
 	switch o := o.(type) {
 	case events.Settled:
+		c.counts.open.Store(0)
 		c.counts.retried.Add(int64(o.Retried))
 		c.counts.dead.Add(int64(o.Dead))
 		c.counts.handedBack.Add(int64(o.HandedBack))
@@ -141,10 +146,14 @@ func (c *consumption) observe(o events.Observation) {
 		switch o.Outcome {
 		case events.OutcomeDone:
 			c.counts.done.Add(1)
+			c.counts.open.Add(1)
 		case events.OutcomeSkipped:
 			c.counts.skipped.Add(1)
+			c.counts.open.Add(1)
 		case events.OutcomeRetried, events.OutcomeDead:
 			c.log.Warn("event failed", "event", o.ID, "type", o.Type, "attempt", o.Attempt, "outcome", o.Outcome, "reason", o.Err)
+		case events.OutcomeAborted:
+			c.log.Warn("event aborted, its batch comes again", "event", o.ID, "type", o.Type, "attempt", o.Attempt, "reason", o.Err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,12 +107,16 @@ func (s *stream) handle(ctx context.Context, e *events.Event) error {
 // ensure starts a process unless one runs. One that ended between two events has
 // failed none of them.
 func (s *stream) ensure(ctx context.Context) error {
-	if s.process != nil && s.process.hasExited() {
+	if s.process != nil && s.process.silent() {
+		how := "it closed its stdout"
+		if s.process.hasExited() {
+			how = s.process.state().String()
+		}
 		if !s.process.hadEnough() {
-			s.log.Warn("a COMMAND ended between two events", "how", s.process.why(s.process.state().String()))
+			s.log.Warn("a COMMAND ended between two events", "how", s.process.why(how))
 			s.pause()
 		}
-		s.process.finish()
+		s.process.discard()
 		s.process = nil
 	}
 	if s.process != nil {
@@ -156,21 +159,27 @@ func (s *stream) pause() {
 type streamProcess struct {
 	*process
 	stdin    io.WriteCloser
-	answers  *answerWriter
 	answered int
 }
 
 func (c *program) startStream() (*streamProcess, error) {
-	answers := &answerWriter{lines: make(chan []byte), ended: make(chan struct{})}
-	p := c.prepare(answers, nil)
-	stdin, err := p.cmd.StdinPipe()
+	answers, stdout, err := newAnswers()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.launch(p); err != nil {
+	defer func() { _ = stdout.Close() }() // the process has its own
+	p := c.prepare(stdout, nil)
+	p.answers = answers
+	stdin, err := p.cmd.StdinPipe()
+	if err == nil {
+		err = c.launch(p)
+	}
+	if err != nil {
+		_ = answers.reader.Close()
 		return nil, err
 	}
-	return &streamProcess{process: p, stdin: stdin, answers: answers}, nil
+	go answers.read()
+	return &streamProcess{process: p, stdin: stdin}, nil
 }
 
 // errEnded says that the process ended while it was asked.
@@ -179,19 +188,56 @@ var errEnded = errors.New("ended")
 // ask writes the event and reads the answer, which may come before the event was
 // read to its end.
 func (p *streamProcess) ask(ctx context.Context, event []byte) ([]byte, error) {
+	answer, err := p.answers.expect()
+	if err != nil {
+		return nil, err
+	}
 	go func() { _, _ = p.stdin.Write(event) }() // a pipe that breaks shows as the process's end
 	select {
-	case line := <-p.answers.lines:
-		p.answered++
-		if line == nil {
-			return nil, fmt.Errorf("COMMAND wrote a line of more than %d bytes to its stdout", maxAnswer)
-		}
-		return line, nil
+	case line := <-answer:
+		return p.taken(line)
+	case <-p.answers.ended:
 	case <-p.exited:
-		return nil, errEnded
 	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	silent := p.silent()
+	select {
+	case line := <-answer: // the last that it said
+		return p.taken(line)
+	default:
+	}
+	switch {
+	case !silent:
+		return nil, ctx.Err()
+	case p.hasExited():
+		return nil, errEnded
+	}
+	return nil, errors.New("COMMAND closed its stdout before it answered")
+}
+
+func (p *streamProcess) taken(line []byte) ([]byte, error) {
+	p.answered++
+	if line == nil {
+		return nil, fmt.Errorf("COMMAND wrote a line of more than %d bytes to its stdout", maxAnswer)
+	}
+	return line, nil
+}
+
+// silent says that it has ended, or closed its stdout. That is how most end, so the
+// end is given a moment to be seen.
+func (p *streamProcess) silent() bool {
+	select {
+	case <-p.exited:
+		return true
+	case <-p.answers.ended:
+	default:
+		return false
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(killAfter):
+	}
+	return true
 }
 
 func (p *streamProcess) hasExited() bool {
@@ -205,11 +251,13 @@ func (p *streamProcess) hasExited() bool {
 
 // hadEnough says of a process that has ended that it did so on its own account, as
 // some do after a number of events to start afresh.
-func (p *streamProcess) hadEnough() bool { return p.answered > 0 && p.state().ExitCode() == 0 }
+func (p *streamProcess) hadEnough() bool {
+	return p.answered > 0 && p.hasExited() && p.state().ExitCode() == 0
+}
 
 // discard ends the process at once.
 func (p *streamProcess) discard() {
-	close(p.answers.ended)
+	close(p.answers.unwanted)
 	_ = p.stdin.Close()
 	if !p.hasExited() {
 		p.end()
@@ -225,39 +273,4 @@ func (p *streamProcess) finish() {
 	case <-time.After(killAfter):
 	}
 	p.discard()
-}
-
-// maxAnswer is the longest line that a process may answer with.
-const maxAnswer = 64 << 10
-
-// answerWriter hands over the lines of a process's stdout one at a time.
-type answerWriter struct {
-	lines chan []byte   // a nil is a line that is too long
-	ended chan struct{} // closed when nobody asks any more
-	rest  []byte
-}
-
-func (w *answerWriter) Write(p []byte) (int, error) {
-	w.rest = append(w.rest, p...)
-	for {
-		end := bytes.IndexByte(w.rest, '\n')
-		if end < 0 && len(w.rest) <= maxAnswer {
-			return len(p), nil
-		}
-		var line []byte
-		if end >= 0 && end <= maxAnswer {
-			line = bytes.Clone(bytes.TrimSpace(w.rest[:end]))
-			w.rest = w.rest[end+1:]
-			if len(line) == 0 {
-				continue
-			}
-		} else {
-			w.rest = nil
-		}
-		select {
-		case w.lines <- line:
-		case <-w.ended:
-			return len(p), nil
-		}
-	}
 }

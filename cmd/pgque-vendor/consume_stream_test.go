@@ -30,6 +30,8 @@ while IFS= read -r line; do
 	dies) echo 'last words' >&2; exit 7 ;;
 	hangs) sleep 60 ;;
 	babbles) echo 'hello, I am no JSON' ;;
+	early) echo '{"id":'$id',"outcome":"retry","retry_after":0}'; echo '{"id":'$id',"outcome":"done"}' ;;
+	mute) exec >&-; sleep 600 ;;
 	other-id) echo '{"id":0,"outcome":"done"}' ;;
 	endless) head -c 200000 /dev/zero | tr '\0' x ;;
 	quits) echo '{"id":'$id',"outcome":"done"}'; exit 0 ;;
@@ -77,6 +79,37 @@ func TestConsumeStream(t *testing.T) {
 	if strings.Contains(b.file("seen"), "inner") {
 		t.Error("the script mistook the payload's type for the event's")
 	}
+}
+
+// A line that was there before its event is no answer to it: here the second answer to
+// attempt 1 would ack attempt 2 unseen.
+func TestConsumeStreamEarlyAnswer(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(events.Event{Type: "early", Payload: []byte("1")})
+	r := b.consume(streamScript, "--stream")
+	b.until("attempt 2 to fail", func() bool {
+		return strings.Contains(r.stderr.String(), `type=early attempt=2 outcome=retried reason="COMMAND wrote to its stdout before it was given the event`)
+	})
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0)
+	if !strings.Contains(r.stderr.String(), "consume ended: 0 done") {
+		t.Errorf("stderr: %s", r.stderr)
+	}
+}
+
+// A COMMAND that closes its stdout can never answer, and is not waited for.
+func TestConsumeStreamClosedStdout(t *testing.T) {
+	t.Parallel()
+	b := newConsumeBench(t, pgtest.Standin()).tick()
+	b.publish(events.Event{Type: "mute", Payload: []byte("1")}, events.Event{Type: "done", Payload: []byte("2")})
+	r := b.consume(streamScript, "--stream", "--limit", "24h")
+	b.until("the failure", func() bool {
+		return strings.Contains(r.stderr.String(), `type=mute attempt=1 outcome=retried reason="COMMAND closed its stdout before it answered`)
+	})
+	b.until("the next event", func() bool { return strings.Contains(b.file("seen"), "done") })
+	r.signal(syscall.SIGTERM)
+	r.wantCode(0)
 }
 
 // One process serves many events, and there is one for each worker.
@@ -183,13 +216,23 @@ func TestParseAnswer(t *testing.T) {
 		{`{"id":7,"outcome":"retry","retry_after":-1}`, refused},
 		{`{"id":7,"outcome":"retry","retry_after":1e30}`, refused},
 		{`{"id":7,"outcome":"done"} {"id":8,"outcome":"done"}`, refused},
-		{`[7]`, refused}, {`hello`, refused}, {``, refused}, {`null`, refused},
+		{`{"id":7,"outcome":"retry","outcome":"done"}`, refused},
+		{`{"id":8,"id":7,"outcome":"done"}`, refused},
+		{`{"id":7,"outcome":"dead","reason":"a","reason":"b"}`, refused},
+		{`{"id":7,"outcome":"retry","retry_after":9,"retry_after":null}`, refused},
+		{`{"id":7,"outcome":"dead","reason":7}`, refused},
+		{`{"id":7,"outcome":7}`, refused},
+		{`{"id":7,"outcome":"retry","retry_after":"9"}`, refused},
+		{`[7]`, refused}, {`"x"`, refused}, {`7`, refused}, {`hello`, refused}, {``, refused}, {`null`, refused},
 	}
 	for _, tt := range tests {
 		outcome, err := parseAnswer([]byte(tt.line), 7)
 		got := fmt.Sprint(outcome)
 		if err != nil {
 			got = refused
+			if strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "struct") {
+				t.Errorf("%s: the error is about Go: %v", tt.line, err)
+			}
 		}
 		if got != tt.want {
 			t.Errorf("%s: got %s (%v), want %s", tt.line, got, err, tt.want)
@@ -211,25 +254,16 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
-func FuzzAnswerWriter(f *testing.F) {
+func FuzzAnswers(f *testing.F) {
 	f.Add([]byte("{}\n\nab\n"), 3)
 	f.Fuzz(func(t *testing.T, data []byte, size int) {
 		size = max(size%1000, 1)
-		w := &answerWriter{lines: make(chan []byte), ended: make(chan struct{})}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for rest := data; len(rest) > 0; rest = rest[min(size, len(rest)):] {
-				_, _ = w.Write(rest[:min(size, len(rest))])
-			}
-		}()
+		var a answers
 		var got []string
-		for reading := true; reading; {
-			select {
-			case line := <-w.lines:
+		for rest := data; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			a.rest = append(a.rest, rest[:min(size, len(rest))]...)
+			for line, whole := a.cut(); whole; line, whole = a.cut() {
 				got = append(got, string(line))
-			case <-done:
-				reading = false
 			}
 		}
 		var want []string
