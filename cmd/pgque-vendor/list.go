@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -95,10 +97,28 @@ func (o *listOptions) run(ctx context.Context, env *environment) error {
 	} else {
 		err = o.print(env, doc)
 	}
-	if err != nil || !o.check {
+	switch {
+	case err != nil:
 		return err
+	case !slices.ContainsFunc(tags, func(t gitobject.Tag) bool { return gitobject.KindOf(t.Name) != gitobject.Other }):
+		return o.noVersion(doc.Repository)
+	case !o.check:
+		return nil
 	}
 	return o.checkNewer(env, tags, src)
+}
+
+// noVersion says that this is not, or not all of, PgQue's repository.
+func (o *listOptions) noVersion(repository string) error {
+	if o.upstream.from == "" {
+		return fault.New(fault.Upstream, "repository %q has no tag that is a version", repository).
+			Hint("pgque-vendor list --repo %s%s", defaultRepository, dirFlag(o.dir))
+	}
+	err := fault.New(fault.Upstream, "%q has no tag that is a version: is it PgQue's repository?", o.upstream.from)
+	if folder, statErr := os.Stat(o.upstream.from); statErr == nil && folder.IsDir() { // no bundle
+		err.Hint("if it is, fetch its tags: git -C %s fetch --tags", shellQuote(o.upstream.from))
+	}
+	return err
 }
 
 func describeTags(tags []gitobject.Tag, src *vendorfile.Source) []listedTag {
@@ -221,8 +241,11 @@ func (o *listOptions) checkNewer(env *environment, tags []gitobject.Tag, src *ve
 		env.sayf("%s", ageless(src.Tag, latest.Name))
 	case gitobject.Newer(latest.Name, src.Tag):
 		env.sayf("a newer stable release than %s is there: %s", src.Tag, latest.Name)
+	case gitobject.Newer(src.Tag, latest.Name):
+		env.sayf("%s is newer than the newest stable release, %s", src.Tag, latest.Name)
+		return nil
 	default:
-		env.sayf("%s is the newest stable release, or newer", src.Tag)
+		env.sayf("%s is the newest stable release", src.Tag)
 		return nil
 	}
 	env.hintf("pgque-vendor update %s%s%s", shellQuote(latest.Name), o.upstream.again(), dirFlag(o.dir))

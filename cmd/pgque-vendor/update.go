@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -26,6 +28,7 @@ type updateOptions struct {
 
 	unwritable error // why the folder can't be written, should it have to be
 	saidMoved  bool  // that the tag moved: the folder is looked at twice
+	note       string
 }
 
 func newUpdateCommand(env *environment) *cobra.Command {
@@ -56,7 +59,7 @@ and that the same command repairs.`,
 	registerDir(cmd, &o.dir)
 	o.upstream.register(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.latest, "latest", false, "take the newest stable tag")
+	flags.BoolVar(&o.latest, "latest", false, "take the newest stable tag; stay where a newer one is vendored")
 	flags.StringVar(&o.sqlPath, "sql-path", "", "`PATH` of the SQL file upstream (default: SOURCE.json's, else "+defaultSQLPath+")")
 	flags.BoolVar(&o.force, "force", false, "overwrite local edits; unknown files stay where they are")
 	flags.BoolVar(&o.acceptMovedTag, "accept-moved-tag", false, "take the tag although it names another commit than before")
@@ -83,7 +86,7 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer release()
-	tag, err := o.resolve(ctx, up)
+	tag, err := o.resolve(ctx, up, local.source)
 	if err != nil {
 		return err
 	}
@@ -261,8 +264,8 @@ func (o *updateOptions) validate() error {
 }
 
 // resolve finds the tag's commit. Without a tag it asks for one, and names the
-// newest stable release.
-func (o *updateOptions) resolve(ctx context.Context, up upstream) (gitobject.Tag, error) {
+// newest stable release. From a newer pre-release --latest does not go back.
+func (o *updateOptions) resolve(ctx context.Context, up upstream, src *vendorfile.Source) (gitobject.Tag, error) {
 	if o.tag != "" {
 		return up.ResolveTag(ctx, o.tag)
 	}
@@ -280,7 +283,14 @@ func (o *updateOptions) resolve(ctx context.Context, up upstream) (gitobject.Tag
 			Hint("%s", o.command(newest.Name, "")).
 			Hint("pgque-vendor list%s%s", o.upstream.again(), dirFlag(o.dir))
 	}
-	return up.ResolveTag(ctx, newest.Name)
+	if src == nil || !gitobject.Newer(src.Tag, newest.Name) || o.upstream.repository(src) != src.Repository {
+		return up.ResolveTag(ctx, newest.Name)
+	}
+	o.note = fmt.Sprintf("%s is newer than the newest stable release, so nothing is to do; to go back to that: %s", src.Tag, o.command(newest.Name, ""))
+	if !slices.ContainsFunc(tags, func(t gitobject.Tag) bool { return t.Name == src.Tag }) { // taken back upstream
+		return gitobject.Tag{Name: src.Tag, Commit: gitobject.ID(src.Commit)}, nil
+	}
+	return up.ResolveTag(ctx, src.Tag)
 }
 
 // checkMoved refuses a tag that names another commit than SOURCE.json pins: a
@@ -315,6 +325,9 @@ func (o *updateOptions) checkPinned(ctx context.Context, up upstream, src *vendo
 }
 
 func (o *updateOptions) report(env *environment, s *updateSummary) error {
+	if o.note != "" {
+		s.Notes = append(s.Notes, o.note)
+	}
 	var unwritten error
 	if o.prBody != "" && !o.dryRun {
 		if err := os.WriteFile(o.prBody, []byte(s.markdown()), 0o644); err != nil {
