@@ -47,6 +47,7 @@ a payload that is no JSON, is sent as a JSON string; "id", "time", "attempt",
 The login needs pgque_writer. A ticker with --nudge is told, and ticks at once.`,
 		Example: `  pgque-vendor publish tickets ticket.welcome '{"email": "a@example.org"}'
   pgque-vendor publish tickets --ndjson < events.ndjson`,
+		Args: func(_ *cobra.Command, args []string) error { return o.checkArgs(args) },
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.database.register(cmd)
@@ -63,14 +64,21 @@ The login needs pgque_writer. A ticker with --nudge is told, and ticks at once.`
 // and a payload is there twice in a statement that quotes it, or in a line.
 const largestPayload = 256 << 20
 
-// check refuses flags and arguments that do not go together. It is called once the
-// variables are read: --ndjson, which says how many arguments there are, has one.
-func (o *publishOptions) check(env *environment, args []string) error {
+// checkArgs counts the arguments. It is called once the variables are read: --ndjson,
+// which says how many there are, has one.
+func (o *publishOptions) checkArgs(args []string) error {
 	switch {
 	case o.ndjson && len(args) != 1:
 		return fault.New(fault.Usage, "publish --ndjson takes a QUEUE and no more, got %d arguments", len(args)).Hint("pgque-vendor publish --help")
 	case !o.ndjson && (len(args) < 2 || len(args) > 3):
 		return fault.New(fault.Usage, "publish takes QUEUE TYPE [PAYLOAD | -], got %d arguments", len(args)).Hint("pgque-vendor publish --help")
+	}
+	return nil
+}
+
+// check refuses flags and arguments that do not go together.
+func (o *publishOptions) check(env *environment, args []string) error {
+	switch {
 	case o.batch < 1:
 		return fault.New(fault.Usage, "--batch is %d: it takes 1 or more", o.batch)
 	case !o.ndjson && env.typed["batch"] != nil:
