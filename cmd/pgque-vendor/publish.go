@@ -77,7 +77,7 @@ func (o *publishOptions) checkArgs(args []string) error {
 }
 
 // check refuses flags and arguments that do not go together.
-func (o *publishOptions) check(env *environment, args []string) error {
+func (o *publishOptions) check(env *environment) error {
 	switch {
 	case o.batch < 1:
 		return fault.New(fault.Usage, "--batch is %d: it takes 1 or more", o.batch)
@@ -92,7 +92,7 @@ func (o *publishOptions) check(env *environment, args []string) error {
 }
 
 func (o *publishOptions) run(ctx context.Context, env *environment, args []string) error {
-	if err := o.check(env, args); err != nil {
+	if err := o.check(env); err != nil {
 		return err
 	}
 	p := publisher{options: o, queue: args[0]}
