@@ -136,5 +136,9 @@ func (x *examination) functions(ctx context.Context, env *environment, dir strin
 	if f != nil {
 		x.found = append(x.found, *f)
 	}
-	return nil
+	old, err := oldRelease(ctx, x.conn, dir)
+	if old != nil {
+		x.found = append(x.found, *old)
+	}
+	return err
 }

@@ -62,7 +62,7 @@ func (x *examination) remedies(ctx context.Context, f *events.Finding) ([]remedy
 		return x.ownership(ctx)
 	case events.CodeNotVisible:
 		return []remedy{sqlFix("grant pgque_reader to %s", pgx.Identifier{x.login}.Sanitize())}, nil
-	case codeFunctions:
+	case codeFunctions, codeRelease:
 		var fixes []remedy
 		for hint := range strings.Lines(f.Fix) {
 			if hint = strings.TrimSpace(hint); strings.HasPrefix(hint, "pgque-vendor ") {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/internal/bootstrap"
+	"github.com/stega/pgque-vendor/internal/gitobject"
 )
 
 // Codes of findings that the library has none of: it knows no vendored file.
@@ -18,6 +19,7 @@ const (
 	codeFunctions = "functions-differ" // the database has not the vendored SQL
 	codeRights    = "open-rights"      // more may be done than the vendored SQL allows
 	codeVendored  = "vendored-files"   // the vendored SQL cannot be read
+	codeRelease   = "old-release"      // PgQue is older than consumers need it
 )
 
 // compareFunctions compares what the database runs with the vendored SQL in dir. It
@@ -72,4 +74,32 @@ func someOf(list []string, n int) string {
 		return strings.Join(list, "; ")
 	}
 	return fmt.Sprintf("%s; and %d more", strings.Join(list[:n], "; "), len(list)-n)
+}
+
+// oldRelease notes a PgQue that consumers of ours refuse. From the vendored SQL it
+// would come again.
+func oldRelease(ctx context.Context, conn *pgx.Conn, dir string) (*events.Finding, error) {
+	var old bool
+	err := conn.QueryRow(ctx, `
+		with functions as (
+			select p.proname, p.proargtypes, p.prosrc from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'pgque')
+		select exists (select from functions where proname = 'version' and prosrc like '%1.0.0-dev%')
+		    or not exists (select from functions where proname = 'receive' and proargtypes = '25 25 23'::oidvector) -- text, text, integer`,
+		pgx.QueryExecModeSimpleProtocol).Scan(&old)
+	if err != nil || !old {
+		return nil, err
+	}
+	fix := "pgque-vendor bootstrap --no-grant"
+	if src, err := readSourceIfAny(dir); err != nil || src == nil || vendoredBeforeEvents(dir) {
+		fix = "pgque-vendor update --latest\n" + fix
+	}
+	return &events.Finding{Code: codeRelease, Severity: events.Note, Fix: fix,
+		Text: "PgQue is older than 0.2.0 here: ticker, publish and queues work, consume and package events' consumers do not"}, nil
+}
+
+// vendoredBeforeEvents says that the vendored SQL is of a release before 0.2.0, with
+// which consumers do not work.
+func vendoredBeforeEvents(dir string) bool {
+	src, err := readSourceIfAny(dir)
+	return err == nil && src != nil && gitobject.Newer("v0.2.0", src.Tag)
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/internal/fault"
 )
 
@@ -104,6 +106,9 @@ func (env *environment) withHints(err error) error {
 	if errors.As(err, &f) {
 		f.Hints = slices.Clone(f.Hints)
 		env.blameVariables(f)
+		if errors.Is(err, events.ErrNotInstalled) && vendoredBeforeEvents(cmp.Or(env.getenv("PGQUE_VENDOR_DIR"), defaultDir)) {
+			f.Hints = append([]string{"pgque-vendor update --latest"}, f.Hints...)
+		}
 		for i, hint := range f.Hints {
 			f.Hints[i] = env.again(hint)
 		}
