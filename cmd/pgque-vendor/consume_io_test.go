@@ -174,8 +174,8 @@ func TestEncodeEvent(t *testing.T) {
 			if back.ID != 7 || back.Type != "t\n" || back.Attempt != 2 || back.Queue != "q" || back.Consumer != "c" {
 				t.Errorf("got back %+v", back)
 			}
-			if _, err := parseEvent(bytes.TrimSpace(line)); (err == nil) != json.Valid([]byte(payload)) && payload != "" {
-				t.Errorf("publish reads it: %v", err)
+			if _, err := parseEvent(bytes.TrimSpace(line)); err != nil {
+				t.Errorf("publish does not read it back: %v", err)
 			}
 		})
 	}
