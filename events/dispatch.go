@@ -35,6 +35,8 @@ type handling struct {
 	results []result                 // of events that were not done or skipped
 	held    map[string]time.Duration // keys of failed events, when they may go on
 	failed  atomic.Pointer[error]    // ends the work with nothing settled
+
+	keyPanicked, pausePanicked sync.Once // said
 }
 
 // handle reads the batch and runs the handlers. When it returns nil as error,
@@ -181,16 +183,29 @@ func (h *handling) work(shares ...func() *record) error {
 }
 
 // worker handles its share. A handler that ends its goroutine (runtime.Goexit, a
-// t.FailNow in a test) ends this one; another goes on in its place.
+// t.FailNow in a test) ends this one; another goes on in its place. Another function of
+// the user's that does ends the work on the batch, for what became of its event is
+// not known.
 func (h *handling) worker(next func() *record, done func()) {
 	var current *record
+	through := false
 	began := time.Now()
 	defer func() {
 		if current == nil {
+			if !through {
+				h.failed.CompareAndSwap(nil, &errGoexit)
+			}
 			done()
 			return
 		}
+		defer func() { // of a finish that does the same
+			if !through {
+				h.failed.CompareAndSwap(nil, &errGoexit)
+				done()
+			}
+		}()
 		h.finish(current, &PanicError{Stack: string(debug.Stack())}, time.Since(began))
+		through = true
 		go h.worker(next, done)
 	}()
 	for rec := next(); rec != nil && h.ended() == nil; rec = next() {
@@ -205,7 +220,10 @@ func (h *handling) worker(next func() *record, done func()) {
 		h.finish(rec, err, ended.Sub(began))
 		began = ended
 	}
+	through = true
 }
+
+var errGoexit = errors.New("an Observer, a Key, a Backoff or an error's method has called runtime.Goexit, as t.FailNow does: the batch is not settled")
 
 // ended says that the work on the batch must not go on.
 func (h *handling) ended() error {
@@ -236,7 +254,7 @@ func (h *handling) sentBack(rec *record) bool {
 // finish notes what becomes of an event whose handler has returned.
 func (h *handling) finish(rec *record, err error, took time.Duration) {
 	r := h.run
-	res := r.resultOf(rec.ID, rec.Attempt, err)
+	res := h.resultOf(rec, err)
 	if err != nil && errors.Is(context.Cause(r.work), ErrGraceExceeded) && res.outcome == OutcomeRetried {
 		res.outcome = OutcomeHandedBack // we stopped it; that is no failure of the event
 	}
@@ -254,7 +272,7 @@ func (h *handling) finish(rec *record, err error, took time.Duration) {
 	if res.outcome == OutcomeRetried && r.cfg.OnFailure == HoldKey {
 		h.hold(h.key(rec), res.delay)
 	}
-	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, h.shown(rec, res.outcome), err, took})
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.id, rec.attempt, h.shown(rec, res.outcome), err, took})
 	if err := crash.At(r.stop, crash.Handled); err != nil {
 		h.failed.Store(&err)
 	}
@@ -284,7 +302,7 @@ func (h *handling) add(res result) {
 }
 
 func (h *handling) handedBack(rec *record, delay time.Duration) result {
-	res := result{id: rec.ID, outcome: OutcomeHandedBack, delay: delay}
+	res := result{id: rec.id, outcome: OutcomeHandedBack, delay: delay}
 	if rec.attemptsSpent(h.batch.maxRetries) {
 		res.reason = lastAttempt
 	}
@@ -294,16 +312,19 @@ func (h *handling) handedBack(rec *record, delay time.Duration) result {
 func (h *handling) handBack(rec *record, delay time.Duration) {
 	h.add(h.handedBack(rec, delay))
 	r := h.run
-	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.ID, rec.Attempt, OutcomeHandedBack, nil, 0})
+	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.id, rec.attempt, OutcomeHandedBack, nil, 0})
 }
 
 func (h *handling) key(rec *record) (key string) {
 	if h.run.cfg.Key == nil {
 		return ""
 	}
-	defer func() { // a key function that panics is the handler's failure, not the process's
-		if recover() != nil {
+	defer func() { // a key function that panics is not the process's failure
+		if v := recover(); v != nil {
 			key = ""
+			h.keyPanicked.Do(func() {
+				h.run.cfg.Logger.Error("Key panicked: events go on without a key, in no order", "event", rec.id, "panic", v)
+			})
 		}
 	}()
 	return h.run.cfg.Key(&rec.Event)

@@ -10,7 +10,8 @@ import (
 )
 
 // Skip is what a handler returns for an event that it leaves alone on purpose.
-// The event is done, and counted as skipped.
+// The event is done, and counted as skipped. It may be wrapped, but not joined with
+// another error, nor in [Dead] or [RetryAfter]: those are failures.
 var Skip = errors.New("skip this event")
 
 type retryAfterError struct {
@@ -97,38 +98,66 @@ type result struct {
 	reason  string
 }
 
-// resultOf turns what a handler returned into an outcome. attempt counts from 1.
-func (r *run) resultOf(id int64, attempt int, err error) result {
-	if err == nil { // before the variables, which are on the heap
-		return result{id: id, outcome: OutcomeDone}
+// resultOf turns what a handler returned into an outcome.
+func (h *handling) resultOf(rec *record, err error) result {
+	if err == nil { // before all that costs something
+		return result{id: rec.id, outcome: OutcomeDone}
 	}
+	res := failure(err)
+	res.id = rec.id
+	if res.outcome == OutcomeDead || res.outcome == OutcomeRetried && res.delay == usualDelay {
+		res.delay = h.backoff(rec.attempt)
+	}
+	return res
+}
+
+// usualDelay stands for what Backoff says.
+const usualDelay = -1
+
+// failure is what an error says of itself, which may have methods that panic.
+func failure(err error) (res result) {
+	res = result{outcome: OutcomeRetried, delay: usualDelay, reason: reasonOf(err)}
+	defer func() { _ = recover() }()
 	var after *retryAfterError
 	var dead *deadError
 	var back *handBackError
 	switch {
 	case errors.As(err, &back):
-		return result{id: id, outcome: OutcomeHandedBack}
-	case errors.Is(err, Skip):
-		return result{id: id, outcome: OutcomeSkipped}
+		res.outcome = OutcomeHandedBack
 	case errors.As(err, &dead):
-		return result{id: id, outcome: OutcomeDead, delay: r.backoff(attempt), reason: reasonOf(err)}
+		res.outcome = OutcomeDead
 	case errors.As(err, &after):
-		return result{id: id, outcome: OutcomeRetried, delay: after.after, reason: reasonOf(err)}
+		res.delay = after.after
+	case isSkip(err):
+		res.outcome = OutcomeSkipped
 	}
-	return result{id: id, outcome: OutcomeRetried, delay: r.backoff(attempt), reason: reasonOf(err)}
+	return res
 }
 
-func (r *run) backoff(attempt int) (pause time.Duration) {
+// isSkip is errors.Is, but for errors that hold others beside Skip (errors.Join):
+// those are failures.
+func isSkip(err error) bool {
+	for err != nil && err != Skip {
+		err = errors.Unwrap(err)
+	}
+	return err != nil
+}
+
+func (h *handling) backoff(attempt int) (pause time.Duration) {
 	usual := grow(time.Second, 4, time.Hour, attempt)
-	if r.cfg.Backoff == nil {
+	backoff := h.run.cfg.Backoff
+	if backoff == nil {
 		return usual
 	}
 	defer func() { // it runs outside the handler's goroutine guard
-		if recover() != nil {
+		if v := recover(); v != nil {
 			pause = usual
+			h.pausePanicked.Do(func() {
+				h.run.cfg.Logger.Error("Backoff panicked: the usual pause is taken", "attempt", attempt, "panic", v)
+			})
 		}
 	}()
-	return max(r.cfg.Backoff(attempt), 0)
+	return max(backoff(attempt), 0)
 }
 
 // grow gives min times factor for each attempt after the first, at most limit,

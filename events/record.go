@@ -11,7 +11,9 @@ import (
 // record is an event as PgQue stores it: Event, and what is needed to write it
 // back unchanged.
 type record struct {
-	Event
+	Event                          // the handler's, who may overwrite it
+	id                             int64
+	attempt                        int
 	typ                            *string
 	txid                           uint64
 	retry                          *int32
@@ -21,7 +23,7 @@ type record struct {
 }
 
 // attemptsSpent says that one more failure makes a dead letter of it.
-func (r *record) attemptsSpent(maxRetries int) bool { return r.Attempt > maxRetries }
+func (r *record) attemptsSpent(maxRetries int) bool { return r.attempt > maxRetries }
 
 // epoch is where PostgreSQL counts its times from.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -34,7 +36,8 @@ func (r *run) parse(row [][]byte) (*record, error) {
 	rec := r.newRecord()
 	rec.typ = r.eventType(row[4])
 	rec.extra1, rec.extra2, rec.extra3, rec.extra4 = optional(row[6]), optional(row[7]), optional(row[8]), optional(row[9])
-	rec.ID = int64(binary.BigEndian.Uint64(row[0]))
+	rec.id = int64(binary.BigEndian.Uint64(row[0]))
+	rec.ID = rec.id
 	rec.Time = epoch.Add(time.Duration(binary.BigEndian.Uint64(row[1])) * time.Microsecond)
 	if len(row[2]) == 8 {
 		rec.txid = binary.BigEndian.Uint64(row[2])
@@ -81,10 +84,11 @@ func optional(value []byte) *string {
 // complete fills in what is derived from the stored row.
 func (r *run) complete(rec *record) {
 	rec.Queue, rec.Consumer = r.queue, r.name
-	rec.Attempt = 1
+	rec.attempt = 1
 	if rec.retry != nil {
-		rec.Attempt = int(*rec.retry) + 1
+		rec.attempt = int(*rec.retry) + 1
 	}
+	rec.Attempt = rec.attempt
 	if rec.typ != nil {
 		rec.Type = *rec.typ
 	}
