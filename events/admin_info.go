@@ -42,15 +42,15 @@ func Queues(ctx context.Context, db DB) ([]QueueInfo, error) {
 	}
 	rows, err := db.Query(ctx, `
 		select q.queue_name, q.queue_ticker_paused, q.queue_external_ticker,
-		       extract(epoch from q.queue_ticker_max_lag)::float8, q.queue_ticker_max_count,
-		       extract(epoch from q.queue_ticker_idle_period)::float8,
-		       extract(epoch from q.queue_rotation_period)::float8, coalesce((to_jsonb(q) ->> 'queue_max_retries')::int, 5),
-		       l.tick_time, coalesce(extract(epoch from now() - l.tick_time), 0)::float8,
+		       extract(epoch from q.queue_ticker_max_lag)::numeric, q.queue_ticker_max_count,
+		       extract(epoch from q.queue_ticker_idle_period)::numeric,
+		       extract(epoch from q.queue_rotation_period)::numeric, coalesce((to_jsonb(q) ->> 'queue_max_retries')::int, 5),
+		       `+inMicroseconds("l.tick_time")+`, coalesce(extract(epoch from now() - l.tick_time), 0)::numeric,
 		       greatest(s.newest - 1, 0), greatest(s.newest - coalesce(l.tick_event_seq, 1), 0),
 		       (select count(*) from pgque.subscription where sub_queue = q.queue_id),
 		       coalesce(r.waiting, 0), coalesce(r.due, 0),
 		       `+deadLetters+`,
-		       extract(epoch from now() - q.queue_switch_time)::float8, q.queue_switch_step2 is null
+		       extract(epoch from now() - q.queue_switch_time)::numeric, q.queue_switch_step2 is null
 		  from pgque.queue q
 		 cross join lateral (select coalesce(pg_sequence_last_value(to_regclass(q.queue_event_seq)), 1) as newest offset 0) s
 		  left join lateral (select tick_time, tick_event_seq from pgque.tick where tick_queue = q.queue_id
@@ -63,13 +63,13 @@ func Queues(ctx context.Context, db DB) ([]QueueInfo, error) {
 	}
 	queues, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (q QueueInfo, err error) {
 		var lag, idle, rotation, tickAge, rotationAge float64
-		var tick *time.Time
+		var tick *int64
 		err = row.Scan(&q.Name, &q.Paused, &q.External, &lag, &q.MaxCount, &idle, &rotation, &q.MaxRetries,
 			&tick, &tickAge, &q.Sent, &q.NewEvents, &q.Consumers, &q.Retries, &q.DueRetries, &q.DeadLetters, &rotationAge, &q.HalfRotated)
 		q.MaxLag, q.IdlePeriod, q.RotationPeriod = seconds(lag), seconds(idle), seconds(rotation)
 		q.TickAge, q.RotationAge = seconds(tickAge), seconds(rotationAge)
 		if tick != nil {
-			q.LastTick = *tick
+			q.LastTick = time.UnixMicro(*tick)
 		}
 		return q, err
 	})
@@ -107,7 +107,7 @@ func Consumers(ctx context.Context, db DB, queue string) ([]ConsumerInfo, error)
 	}
 	rows, err := db.Query(ctx, `
 		select q.queue_name, c.co_name, coalesce(l.tick_event_seq - t.tick_event_seq, 0),
-		       coalesce(extract(epoch from now() - t.tick_time), 0)::float8, extract(epoch from now() - s.sub_active)::float8,
+		       coalesce(extract(epoch from now() - t.tick_time), 0)::numeric, extract(epoch from now() - s.sub_active)::numeric,
 		       coalesce(s.sub_batch, 0),
 		       (select count(*) from pgque.retry_queue where ev_owner = s.sub_id), `+deadLetters+`
 		  from pgque.subscription s

@@ -62,8 +62,8 @@ func (r *run) look(ctx context.Context) (waiting, error) {
 			(select t.tick_id from pgque.tick t where t.tick_queue = s.sub_queue and t.tick_id > s.sub_last_tick
 				order by t.tick_queue, t.tick_id limit 1) is not null,
 			coalesce(extract(epoch from pg_catalog.clock_timestamp() - (select t.tick_time from pgque.tick t
-				where t.tick_queue = s.sub_queue order by t.tick_id desc limit 1)), 0)::float8,
-			extract(epoch from q.queue_ticker_idle_period)::float8
+				where t.tick_queue = s.sub_queue order by t.tick_id desc limit 1)), 0)::numeric,
+			extract(epoch from q.queue_ticker_idle_period)::numeric
 		from pgque.queue q
 		join pgque.subscription s on s.sub_queue = q.queue_id
 		join pgque.consumer c on c.co_id = s.sub_consumer

@@ -60,6 +60,12 @@ type DB interface {
 // break behind a pooler in transaction mode.
 const exec = pgx.QueryExecModeExec
 
+// inMicroseconds is SQL for a time that is read with time.UnixMicro. With exec results
+// come as text, and how a login has a time, an interval or a float8 written is a setting
+// of its own (DateStyle, IntervalStyle, extra_float_digits). So read no time as such,
+// and a fraction as numeric.
+func inMicroseconds(at string) string { return "(extract(epoch from " + at + ") * 1000000)::bigint" }
+
 // callTimeout bounds each database call, so that a connection that went silent
 // is noticed. It is far above what any of them needs.
 const callTimeout = 15 * time.Second

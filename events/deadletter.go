@@ -95,17 +95,19 @@ func DeadLetters(ctx context.Context, db DB, filter DeadLetterFilter) iter.Seq2[
 func deadLetters(ctx context.Context, db DB, filter DeadLetterFilter, after int64) ([]DeadLetter, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
-	rows, err := db.Query(ctx, `select d.dl_id, coalesce(d.dl_reason, ''), d.dl_time, q.queue_name, c.co_name,
-		d.ev_id, d.ev_time, coalesce(d.ev_retry, 0) + 1, coalesce(d.ev_type, ''), case when not $9::boolean then d.ev_data end, d.ev_extra3
+	rows, err := db.Query(ctx, `select d.dl_id, coalesce(d.dl_reason, ''), `+inMicroseconds("d.dl_time")+`, q.queue_name, c.co_name,
+		d.ev_id, `+inMicroseconds("d.ev_time")+`, coalesce(d.ev_retry, 0) + 1, coalesce(d.ev_type, ''), case when not $9::boolean then d.ev_data end, d.ev_extra3
 		from `+deadLetterTables+` where `+deadLetterWhere+` and d.dl_id > $7 order by d.dl_id limit $8`,
 		append(filter.args(), after, deadLetterPage, filter.NoPayload)...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (d DeadLetter, err error) {
+		var died, sent int64
 		var payload, headers *string
 		e := &d.Event
-		err = row.Scan(&d.ID, &d.Reason, &d.Died, &e.Queue, &e.Consumer, &e.ID, &e.Time, &e.Attempt, &e.Type, &payload, &headers)
+		err = row.Scan(&d.ID, &d.Reason, &died, &e.Queue, &e.Consumer, &e.ID, &sent, &e.Attempt, &e.Type, &payload, &headers)
+		d.Died, e.Time = time.UnixMicro(died), time.UnixMicro(sent)
 		if payload != nil {
 			e.Payload = json.RawMessage(*payload)
 		}

@@ -140,7 +140,7 @@ func (h *health) consumers(ctx context.Context) error {
 // keep them, and reports those that nobody keeps.
 func (h *health) rotations(ctx context.Context) (pinned map[[2]string]bool, err error) {
 	rows, err := h.db.Query(ctx, `
-		select q.queue_name, coalesce(c.co_name, ''), extract(epoch from now() - q.queue_switch_time - q.queue_rotation_period)::float8
+		select q.queue_name, coalesce(c.co_name, ''), extract(epoch from now() - q.queue_switch_time - q.queue_rotation_period)::numeric
 		  from pgque.queue q
 		  left join (pgque.subscription s
 		             join pgque.consumer c on c.co_id = s.sub_consumer
@@ -175,7 +175,7 @@ func (h *health) retries(ctx context.Context) error {
 		return nil
 	}
 	rows, err := h.db.Query(ctx, `
-		select q.queue_name, count(*), extract(epoch from now() - min(r.ev_retry_after))::float8
+		select q.queue_name, count(*), extract(epoch from now() - min(r.ev_retry_after))::numeric
 		  from pgque.retry_queue r join pgque.queue q on q.queue_id = r.ev_queue
 		 where r.ev_retry_after < now() - make_interval(secs => $1::float8)
 		 group by q.queue_name order by q.queue_name`, exec, h.RetryLate.Seconds())
@@ -199,7 +199,7 @@ func (h *health) deadLetters(ctx context.Context) error {
 	}
 	rows, err := h.db.Query(ctx, `
 		select q.queue_name, c.co_name, count(*) filter (where d.dl_time > now() - make_interval(secs => $1::float8)), count(*),
-		       extract(epoch from now() - max(d.dl_time))::float8
+		       extract(epoch from now() - max(d.dl_time))::numeric
 		  from `+deadLetterTables+` group by q.queue_name, c.co_name
 		having max(d.dl_time) > now() - make_interval(secs => $1::float8)
 		 order by q.queue_name, c.co_name`, exec, h.DeadLetters.Seconds())

@@ -22,7 +22,7 @@ func (h *health) ticks(ctx context.Context) error {
 		select q.queue_name,
 		       bool_or(pg_snapshot_xmin(t.tick_snapshot) > pg_snapshot_xmax(pg_current_snapshot())
 		               or q.queue_switch_step1 > pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
-		       array_agg(extract(epoch from now() - t.tick_time)::float8 order by t.tick_id desc)
+		       array_agg(extract(epoch from now() - t.tick_time)::numeric order by t.tick_id desc)
 		                filter (where t.backwards and not q.queue_external_ticker and t.tick_time > now() - interval '1 hour')
 		  from pgque.queue q
 		 cross join lateral (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -33,7 +34,7 @@ func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) 
 	}
 	// By transaction first: on that there is an index.
 	rows, err := db.Query(ctx, fmt.Sprintf(`
-		select e.ev_id, e.ev_time, coalesce(e.ev_retry, 0) + 1, coalesce(e.ev_type, ''), e.ev_data, e.ev_extra3, coalesce(c.co_name, '')
+		select e.ev_id, `+inMicroseconds("e.ev_time")+`, coalesce(e.ev_retry, 0) + 1, coalesce(e.ev_type, ''), e.ev_data, e.ev_extra3, coalesce(c.co_name, '')
 		  from (select * from %s order by ev_txid desc, ev_id desc limit $1) e
 		  left join pgque.subscription s on s.sub_id = e.ev_owner and s.sub_queue = (select queue_id from pgque.queue where queue_name = $2)
 		  left join pgque.consumer c on c.co_id = s.sub_consumer
@@ -42,9 +43,10 @@ func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) 
 		return nil, wrap(err, "peek into queue %q", queue)
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
+		var sent int64
 		var payload, headers *string
-		err = row.Scan(&e.ID, &e.Time, &e.Attempt, &e.Type, &payload, &headers, &e.Consumer)
-		e.Queue = queue
+		err = row.Scan(&e.ID, &sent, &e.Attempt, &e.Type, &payload, &headers, &e.Consumer)
+		e.Queue, e.Time = queue, time.UnixMicro(sent)
 		if payload != nil {
 			e.Payload = json.RawMessage(*payload)
 		}

@@ -32,7 +32,7 @@ select q.queue_id, q.queue_name,
             when p.tick_time is null then 0
             else greatest(extract(epoch from greatest(q.queue_ticker_max_lag / 2 - s.age,
                      least(q.queue_ticker_idle_period, 2 * (l.tick_time - p.tick_time)) - s.age)), 0)
-            end::float8,
+            end::numeric,
        coalesce(s.new > 0, false),
        case when s.new = 0 then coalesce(s.seq::bigint, 0) else 0 end,
        coalesce(l.tick_event_seq, 0),

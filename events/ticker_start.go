@@ -167,7 +167,7 @@ func (t *Ticker) setMaxLag(ctx context.Context) error {
 
 // warnOfMaxLag names each queue whose own lag makes the ticker's period useless.
 func (t *Ticker) warnOfMaxLag(ctx context.Context) error {
-	rows, err := t.pool.Query(ctx, `select queue_name, extract(epoch from queue_ticker_max_lag)::float8 from pgque.queue
+	rows, err := t.pool.Query(ctx, `select queue_name, extract(epoch from queue_ticker_max_lag)::numeric from pgque.queue
 		where ($1::text[] is null or queue_name = any ($1)) and extract(epoch from queue_ticker_max_lag) > $2::float8
 		order by queue_name`, exec, t.queues(), (t.config.Every / 2).Seconds())
 	if err != nil {
