@@ -137,10 +137,8 @@ func failure(err error) (res result) {
 // isSkip is errors.Is, but for errors that hold others beside Skip (errors.Join):
 // those are failures.
 func isSkip(err error) bool {
-	for err != nil && err != Skip {
-		err = errors.Unwrap(err)
-	}
-	return err != nil
+	var several interface{ Unwrap() []error }
+	return errors.Is(err, Skip) && !errors.As(err, &several)
 }
 
 func (h *handling) backoff(attempt int) (pause time.Duration) {
