@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// TickerConfig is how a ticker works. The zero value is good.
+// TickerConfig is how a ticker works. The zero value is good; a negative time is as
+// good as zero.
 type TickerConfig struct {
 	// Every is how often to look for queues that need a tick; 100 ms by default.
 	// Looking is cheap, and nothing is written while nothing is due.
@@ -36,7 +38,8 @@ type TickerConfig struct {
 	StandBy bool
 	// Logger gets warnings and errors; nothing is logged without one.
 	Logger *slog.Logger
-	// Observer is told of each [Ticked], [Retried] and [TickerFailed].
+	// Observer is told of each [Ticked], [Retried] and [TickerFailed]. While it runs the
+	// ticker waits; when it ends its goroutine (t.FailNow), so does Run.
 	Observer Observer
 }
 
@@ -50,6 +53,7 @@ type Ticker struct {
 	log      *slog.Logger
 	nudged   chan struct{} // holds one nudge at most
 	standing atomic.Bool   // another scheduler ticks, and we stand by
+	running  atomic.Bool
 
 	// One loop's own: queues that fail by themselves, and what was warned of.
 	troubled   troubles // tickLoop
@@ -115,25 +119,44 @@ func NewTicker(pool *pgxpool.Pool, config TickerConfig) *Ticker {
 //
 // It returns an error only at its start, when trying again cannot help:
 // [ErrPermission] with the grant that is missing, [ErrNotInstalled],
-// [ErrQueueNotFound] for a name in Queues, or a login that is refused (SQLSTATE
-// class 28).
+// [ErrQueueNotFound] for a name in Queues, a login that is refused (SQLSTATE
+// class 28), or a database that does not exist (3D000); and when an Observer ends
+// the ticker's goroutine, as t.FailNow does.
+//
+// A Ticker may run again once it has returned. While it runs another Run returns an
+// error: make a Ticker for each.
 func (t *Ticker) Run(ctx context.Context) error {
+	if !t.running.CompareAndSwap(false, true) {
+		return errors.New("this Ticker is running already")
+	}
+	defer t.running.Store(false)
 	if err := t.start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var loops sync.WaitGroup
-	loops.Go(func() { t.tickLoop(ctx) })
-	loops.Go(func() { t.upkeepLoop(ctx) })
+	for _, loop := range []func(context.Context){t.tickLoop, t.upkeepLoop} {
+		loops.Go(func() {
+			defer end(errLoopEnded) // no cause any more when ctx has ended
+			loop(ctx)
+		})
+	}
 	if t.config.Nudge > 0 {
 		w := &waker{pool: t.pool, channel: nudgeChannel, poll: t.config.Every, log: t.log, wake: t.nudged}
 		loops.Go(func() { w.run(ctx) })
 	}
 	loops.Wait()
+	if errors.Is(context.Cause(ctx), errLoopEnded) {
+		return errLoopEnded
+	}
 	return nil
 }
+
+var errLoopEnded = errors.New("the ticker's Observer or Logger has ended its goroutine (runtime.Goexit, t.FailNow)")
 
 // Health returns nil while the ticker does its work, otherwise what keeps it from
 // it: an action that has failed three times in a row, or no look that succeeded for
