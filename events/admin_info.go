@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +34,8 @@ type QueueInfo struct {
 
 // Queues gives the state of all queues, by name. It needs no role; without
 // pgque_reader DeadLetters is -1.
+//
+// Errors: [ErrNotInstalled].
 func Queues(ctx context.Context, db DB) ([]QueueInfo, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
@@ -98,6 +101,8 @@ type ConsumerInfo struct {
 // Consumers gives the state of the subscriptions of a queue, or of all queues when
 // queue is "", by queue and name. It needs no role; without pgque_reader
 // DeadLetters is -1.
+//
+// Errors: [ErrQueueNotFound], [ErrNotInstalled].
 func Consumers(ctx context.Context, db DB, queue string) ([]ConsumerInfo, error) {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
@@ -133,7 +138,19 @@ func Consumers(ctx context.Context, db DB, queue string) ([]ConsumerInfo, error)
 		}
 		return c, err
 	})
+	if err == nil && len(consumers) == 0 && queue != "" {
+		err = queueThere(ctx, db, queue)
+	}
 	return consumers, wrap(err, "list consumers")
+}
+
+func queueThere(ctx context.Context, db DB, queue string) error {
+	var there bool
+	err := db.QueryRow(ctx, "select exists (select from pgque.queue where queue_name = $1)", exec, queue).Scan(&there)
+	if err == nil && !there {
+		return fmt.Errorf("queue %q: %w", queue, ErrQueueNotFound)
+	}
+	return err
 }
 
 // deadLetterCount is the SQL that counts dead letters, or "-1" for a login that

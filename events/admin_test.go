@@ -268,6 +268,12 @@ func TestQueuesAndConsumers(t *testing.T) {
 		if d.Pending != 7 || d.Batch != 0 || d.BatchAge != 0 || d.DeadLetters != 0 {
 			t.Errorf("consumer d: %+v", d)
 		}
+		if none, err := Consumers(t.Context(), asBare, "b"); err != nil || len(none) != 0 {
+			t.Errorf("a queue without consumers: %+v, %v", none, err)
+		}
+		if _, err := Consumers(t.Context(), asBare, "nope"); !errors.Is(err, ErrQueueNotFound) {
+			t.Errorf("no queue: %v", err)
+		}
 		if all, err := Consumers(t.Context(), asBare, ""); err != nil || len(all) != 2 || all[0].DeadLetters != -1 {
 			t.Errorf("without a role: %+v, %v", all, err)
 		}

@@ -17,10 +17,14 @@ import (
 // that came back for a retry is there again, with Attempt and the Consumer that
 // gets it. It needs no role.
 //
-// Errors: [ErrInvalid], [ErrQueueNotFound], [ErrNotInstalled].
+// Errors: [ErrInvalid] for a name that no queue can have or a negative limit,
+// [ErrQueueNotFound], [ErrNotInstalled].
 func Peek(ctx context.Context, db DB, queue string, limit int) ([]Event, error) {
 	if err := checkQueue(queue); err != nil {
 		return nil, err
+	}
+	if limit < 0 {
+		return nil, fmt.Errorf("peek into queue %q: limit is %d, less than 0: %w", queue, limit, ErrInvalid)
 	}
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()

@@ -41,6 +41,12 @@ func TestPeek(t *testing.T) {
 		if _, err := Peek(t.Context(), pool, "nope", 1); !errors.Is(err, ErrQueueNotFound) {
 			t.Errorf("no queue: %v", err)
 		}
+		if _, err := Peek(t.Context(), pool, "q", -1); !errors.Is(err, ErrInvalid) || sqlState(err) != "" {
+			t.Errorf("a negative limit: %v", err)
+		}
+		if found, err := Peek(t.Context(), pool, "q", 0); err != nil || len(found) != 0 {
+			t.Errorf("limit 0: %v, %v", found, err)
+		}
 	})
 }
 

@@ -14,15 +14,56 @@ import (
 )
 
 // Tick cuts what was sent to the queue into a batch now, whatever the queue's
-// settings say. It must not be called with the transaction that sent: a tick does
-// not see events that are not committed.
+// settings say: one that is paused, or ticked from elsewhere, is so again after it.
+// It must not be called with the transaction that sent: a tick does not see events
+// that are not committed.
 func Tick(t testing.TB, db events.DB, queue string) {
 	t.Helper()
+	var held bool
+	err := db.QueryRow(t.Context(), `select exists (select from pgque.queue
+		where queue_name = $1::text and (queue_ticker_paused or queue_external_ticker))`, queue).Scan(&held)
+	switch {
+	case err == nil && held:
+		err = tickHeld(t.Context(), db, queue)
+	case err == nil:
+		err = tick(t.Context(), db, queue)
+	}
+	if err != nil {
+		t.Fatalf("tick queue %q: %v", queue, err)
+	}
+}
+
+func tick(ctx context.Context, db events.DB, queue string) error {
 	for _, sql := range []string{"select pgque.force_tick($1::text)", "select pgque.ticker($1::text)"} {
-		if _, err := db.Exec(t.Context(), sql, queue); err != nil {
-			t.Fatalf("tick queue %q: %v", queue, err)
+		if _, err := db.Exec(ctx, sql, queue); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// tickHeld ticks a queue that PgQue refuses to tick. Nobody else sees it released.
+func tickHeld(ctx context.Context, db events.DB, queue string) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	released, err := events.EnsureQueue(ctx, tx, queue, events.Settings{"ticker_paused": "false", "external_ticker": "false"})
+	if err != nil {
+		return err
+	}
+	if err := tick(ctx, tx, queue); err != nil {
+		return err
+	}
+	held := events.Settings{}
+	for _, setting := range released.Changed {
+		held[setting.Name] = setting.From
+	}
+	if _, err := events.EnsureQueue(ctx, tx, queue, held); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // RetryNow makes every retry that waits in the queue due, puts them back into the
