@@ -170,6 +170,9 @@ func (o *bootstrapOptions) readFile(env *environment) (bootstrap.File, error) {
 	if line, text, found := sqltext.MetaCommand(sql); found {
 		return bootstrap.File{}, fault.New(fault.Policy, "pgque.sql:%d: the psql command %q is not supported: the file is sent to the server as it is", line, text)
 	}
+	if line, text, found := sqltext.TransactionControl(sql); found {
+		return bootstrap.File{}, fault.New(fault.Policy, "pgque.sql:%d: the statement %q is not supported: the file is run in one transaction with the lock before it and the proof after it, which it must not end", line, text)
+	}
 	if firstLine, _, _ := strings.Cut(string(sql[:min(len(sql), 500)]), "\n"); firstLine == standin.Marker && env.getenv("PGQUE_VENDOR_ALLOW_STANDIN") != "1" {
 		return bootstrap.File{}, fault.New(fault.Policy, "%q holds the stand-in for tests and demos, not PgQue", o.dir).
 			Hint("pgque-vendor update --latest%s", dirFlag(o.dir))

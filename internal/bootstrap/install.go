@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stega/pgque-vendor/internal/fault"
+	"github.com/stega/pgque-vendor/internal/sqltext"
 )
 
 // install carries the plan out in one transaction. The plan is made again under
@@ -131,17 +132,50 @@ func runFile(ctx context.Context, tx pgx.Tx, s *state, f File) error {
 	if refusal != nil {
 		return refusal
 	}
-	completed := 0
-	results := tx.Conn().PgConn().Exec(ctx, string(f.SQL))
+	server := tx.Conn().PgConn()
+	completed, ended := 0, -1
+	results := server.Exec(ctx, string(f.SQL))
 	for results.NextResult() {
-		if _, err := results.ResultReader().Close(); err == nil {
-			completed++
+		tag, err := results.ResultReader().Close()
+		if err != nil {
+			continue
 		}
+		if ended < 0 && endsTransaction(tag.String()) {
+			ended = completed
+		}
+		completed++
 	}
-	if err := results.Close(); err != nil {
+	err = results.Close()
+	switch {
+	case ended >= 0:
+		return notOurs(f, ended, err)
+	case err != nil:
 		return &fileError{err: err, completed: completed}
+	case server.TxStatus() != 'T':
+		return notOurs(f, completed, nil)
 	}
 	return nil
+}
+
+// endsTransaction goes by what the server says that it has done. BEGIN is among it:
+// in our transaction it is only a warning, but behind a ROLLBACK it begins another.
+func endsTransaction(commandTag string) bool {
+	return contains([]string{"COMMIT", "PREPARE TRANSACTION", "BEGIN", "START TRANSACTION"}, commandTag)
+}
+
+// notOurs is the failure of a file that went on in another transaction than the one
+// it was sent in. Nobody can say that nothing was changed: what it committed stays.
+func notOurs(f File, ended int, cause error) error {
+	line, _ := sqltext.StatementAt(f.SQL, ended)
+	text := "pgque.sql ended the transaction that it was run in"
+	if line > 0 {
+		text = fmt.Sprintf("pgque.sql:%d: the file ended the transaction that it was run in", line)
+	}
+	if cause != nil {
+		text += ", and failed: " + short(cause)
+	}
+	return fault.New(fault.SQL, "%s; what it changed may have stayed, it was not proved and is not recorded", text).
+		Hint("pgque-vendor bootstrap --plan   # what the database has now")
 }
 
 // record writes the provenance of the install that has just been proved.

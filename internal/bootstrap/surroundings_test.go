@@ -57,6 +57,34 @@ func TestUnsuitableDatabases(t *testing.T) {
 	})
 }
 
+// A file that ends its transaction is refused before it is sent. Where one gets
+// through, nobody is told that nothing was changed (B087).
+func TestFileEndsItsTransaction(t *testing.T) {
+	t.Parallel()
+	sql := string(pgtest.Standin().SQL)
+	for _, c := range []struct{ name, text, cause string }{
+		{"commit at the end", sql + "\n;commit;", ""},
+		{"commit, then a failure", sql + "\n;commit; select nosuch();", "nosuch"},
+		{"commit, then a failure in a transaction", sql + "\n;commit; begin; select nosuch();", "nosuch"},
+		{"begin and commit around it", "begin;\n" + sql + "\n;commit;", ""},
+		{"rollback, then more", sql + "\n;rollback; create schema stays;", ""},
+		{"another transaction", sql + "\n;rollback; begin; create schema stays;", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := pgtest.Database(t)
+			_, err := bootstrapAs(t, db.URL, fileFrom([]byte(c.text), "v9.0.0", "sql/pgque.sql"), Options{})
+			wantRefusal(t, err, fault.SQL, "ended the transaction", "may have stayed", c.cause, "pgque-vendor bootstrap --plan")
+			if strings.Contains(err.Error(), "nothing was changed") || strings.Contains(err.Error(), "was rolled back") {
+				t.Errorf("it says what is not so: %v", err)
+			}
+		})
+	}
+	t.Run("savepoints", func(t *testing.T) {
+		db := pgtest.Database(t)
+		mustBootstrap(t, db.URL, fileFrom([]byte("savepoint a; rollback to a;"+sql+"\n;release a"), "v9.0.0", "sql/pgque.sql"), Options{})
+	})
+}
+
 // Settings of a role or a database that would bend the install (B081).
 func TestSettingsOfTheLogin(t *testing.T) {
 	t.Parallel()

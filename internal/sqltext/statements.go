@@ -194,3 +194,40 @@ func MetaCommand(sql []byte) (line int, text string, found bool) {
 	}
 	return 0, "", false
 }
+
+// TransactionControl finds the first statement that begins, ends or changes the
+// transaction around the file: what runs after it is in another one. Savepoints
+// are no such statement, and neither is what stands in the body of a function.
+func TransactionControl(sql []byte) (line int, text string, found bool) {
+	eachStatement(sql, func(tokens []token) {
+		if found || !controlsTransaction(sql, tokens) {
+			return
+		}
+		start, end := tokens[0].start, tokens[len(tokens)-1].end
+		first, _, _ := bytes.Cut(sql[start:end], []byte("\n"))
+		line, text, found = 1+bytes.Count(sql[:start], []byte("\n")), cut(bytes.TrimRight(first, " \t\r")), true
+	})
+	return line, text, found
+}
+
+func controlsTransaction(sql []byte, tokens []token) bool {
+	at := func(i int, keywords ...string) bool {
+		for _, keyword := range keywords {
+			if i < len(tokens) && isWord(sql, tokens[i], keyword) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case at(0, "begin", "start", "commit", "end", "abort"):
+		return true
+	case at(0, "rollback"): // but for ROLLBACK [WORK | TRANSACTION] TO a savepoint
+		return !at(1, "to") && !(at(1, "work", "transaction") && at(2, "to"))
+	case at(0, "prepare"): // and not a statement of that name
+		return at(1, "transaction") && len(tokens) == 3 && tokens[2].kind == literal
+	case at(0, "set"):
+		return at(1, "transaction") || at(1, "local", "session") && at(2, "transaction")
+	}
+	return false
+}

@@ -112,6 +112,43 @@ func TestMetaCommand(t *testing.T) {
 	}
 }
 
+// B087: what ends the transaction that a file is sent in, and what only looks so.
+func TestTransactionControl(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		sql  string
+		line int
+		text string
+	}{
+		{"begin;\nselect 1;\ncommit;", 1, "begin"},
+		{"select 1;\n\n-- the end\nCOMMIT AND CHAIN;", 4, "COMMIT AND CHAIN"},
+		{"start transaction\n  read only;", 1, "start transaction"},
+		{"select 1; end", 1, "end"},
+		{"Abort;", 1, "Abort"},
+		{"rollback;", 1, "rollback"},
+		{"rollback work;", 1, "rollback work"},
+		{"rollback and chain;", 1, "rollback and chain"},
+		{"/* ; */ prepare transaction 'x';", 1, "prepare transaction 'x'"},
+		{"commit prepared 'x';", 1, "commit prepared 'x'"},
+		{"set transaction isolation level serializable;", 1, "set transaction isolation level serializable"},
+		{"set local transaction read only;", 1, "set local transaction read only"},
+		{"create procedure p() language plpgsql as $$ begin commit; end $$;\nrollback;", 2, "rollback"},
+		{"create function f() returns int begin atomic select 1; end; end;", 1, "end"},
+
+		{"savepoint s; rollback to s; rollback to savepoint s; rollback work to s; rollback transaction to s; release s;", 0, ""},
+		{"create procedure p() language plpgsql as $$\nbegin\n  commit;\nend $$; call p();", 0, ""},
+		{"do 'begin null; end'; create function f() returns int begin atomic select 1; select case when true then 1 end; end;", 0, ""},
+		{"prepare transaction as select 1; prepare commit as select 1; set transaction_isolation = 'x'; set local lock_timeout = 1;", 0, ""},
+		{"comment on table t is 'commit;'; -- commit;\n/* ; commit; */ select 'x; commit;';", 0, ""},
+		{"\"commit\"; select 1 as end;", 0, ""},
+	} {
+		line, text, found := sqltext.TransactionControl([]byte(tt.sql))
+		if line != tt.line || text != tt.text || found != (tt.line > 0) {
+			t.Errorf("TransactionControl(%q) = %d, %q, %v; want %d, %q", tt.sql, line, text, found, tt.line, tt.text)
+		}
+	}
+}
+
 // Nothing panics, offsets are in order, and what lies between the statements
 // has no token of its own.
 func FuzzStatements(f *testing.F) {
@@ -138,6 +175,7 @@ func FuzzStatements(f *testing.F) {
 		}
 		sqltext.Version(sql)
 		sqltext.MetaCommand(sql)
+		sqltext.TransactionControl(sql)
 		sqltext.StatementAt(sql, 0)
 		sqltext.LineOfCharacter(sql, len(sql)/2)
 	})

@@ -52,6 +52,9 @@ func TestUpstream(t *testing.T) {
 		if line, text, found := sqltext.MetaCommand(sql); found {
 			t.Errorf("%s %s: meta-command %q on line %d, want none", tt.tag, tt.path, text, line)
 		}
+		if line, text, found := sqltext.TransactionControl(sql); found {
+			t.Errorf("%s %s: %q on line %d, want no transaction control", tt.tag, tt.path, text, line)
+		}
 		if tt.statements == 0 {
 			continue
 		}
