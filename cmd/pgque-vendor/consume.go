@@ -239,7 +239,7 @@ func (o *consumeOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	c := newConsumption(ctx, env, o, shown)
 	shown.watch(pool, settings.Database(), events.HealthConfig{}, shown.consumerReady(o.queue, o.consumer))
 	o.announce(env)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,6 +31,21 @@ func (f *databaseFlags) pool(ctx context.Context, env *environment, applicationN
 		return nil, nil, settings.Explain(err)
 	}
 	return pool, settings, nil
+}
+
+// closing is what a pool gets to end its connections well. The process ends anyway,
+// and the server ends those of a process that is gone.
+const closing = 2 * time.Second
+
+// closePool does not wait for a server that says nothing: the pool would, 15 s for
+// each connection with a call that was given up.
+func closePool(pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() { pool.Close(); close(closed) }()
+	select {
+	case <-closed:
+	case <-time.After(closing):
+	}
 }
 
 // eventsFault gives an error of the event library its class, and the hint that

@@ -103,7 +103,7 @@ func (l *listening) watch(pool *pgxpool.Pool, database string, config events.Hea
 			l.log.Error("the status page has no connection", "err", err)
 			return
 		}
-		defer pool.Close()
+		defer closePool(pool)
 		serve.Watch(l.ctx, pool, config, l.log, func(look serve.Look) {
 			look.Findings = l.functions.with(l.functions.withOurFixes(look.Findings))
 			l.look.Store(&look)

@@ -66,7 +66,7 @@ func (o *queuesOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	state, err := o.look(ctx, env, pool, settings)
 	if err != nil {
 		return eventsFault(err, settings, o.queue)

@@ -70,7 +70,7 @@ func (o *tickerOptions) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer closePool(pool)
 	ticker := events.NewTicker(pool, events.TickerConfig{
 		Every:    o.every,
 		Queues:   o.queues,
