@@ -171,3 +171,19 @@ func TestHandledTellsWhatWillBe(t *testing.T) {
 		}
 	})
 }
+
+// Abort is for good, and says so whatever it meets.
+func TestRunAndStepAfterAbort(t *testing.T) {
+	t.Parallel()
+	_, pool := setUp(t, newest(t))
+	c := handler(pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
+	c.Abort()
+	for range 3 {
+		if _, err := c.Step(t.Context()); !errors.Is(err, events.ErrAborted) {
+			t.Errorf("Step = %v, want ErrAborted", err)
+		}
+		if err := c.Run(t.Context()); !errors.Is(err, events.ErrAborted) {
+			t.Errorf("Run = %v, want ErrAborted", err)
+		}
+	}
+}

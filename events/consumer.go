@@ -10,7 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ConsumerConfig is how a consumer works. The zero value is good.
+// ConsumerConfig is how a consumer works. The zero value is good, and a negative
+// number or time as good as zero. What is wrong is found by Run ([ErrInvalid]).
 type ConsumerConfig struct {
 	// Workers is how many handlers run at once in this process; 1 by default.
 	Workers int
@@ -22,6 +23,7 @@ type ConsumerConfig struct {
 	// handed back, comes later than those that followed it. So with Key a consumer
 	// that is stopped goes on with its batch for half of Grace before it hands the
 	// rest back. Without Key, order holds only with one worker that is not stopped.
+	// An event for which Key panics has none.
 	Key func(*Event) string
 	// OnFailure says what becomes of the later events of a failed event's key.
 	OnFailure FailurePolicy
@@ -29,12 +31,13 @@ type ConsumerConfig struct {
 	Unhandled UnhandledPolicy
 	// Backoff is the pause before a failed event's next attempt; attempt is the
 	// one that failed, from 1. By default 1 s, 4 s, 16 s, … up to 1 h, each more
-	// or less by a quarter.
+	// or less by a quarter; so too where Backoff panics. Less than 0 is 0.
 	Backoff func(attempt int) time.Duration
 	// Poll is how often to look for a batch when no wake-up comes; 1 s by default.
 	Poll time.Duration
 	// Grace is how long handlers may go on once Run's context has ended; 20 s by
-	// default. Keep it below the time that the process gets to stop.
+	// default. Then their contexts end, and one that does not heed that is left behind
+	// after 5 s more. So give the process Grace and 5 s to stop, and a moment to settle.
 	Grace time.Duration
 	// Logger gets what an operator should know; nothing is logged without one.
 	Logger *slog.Logger
@@ -85,8 +88,9 @@ type Consumer struct {
 }
 
 // NewConsumer makes a consumer. Give it handlers, then call Run. The name is at
-// the same time the subscription's; it may not contain "#" or ".". Besides the
-// pool's, a consumer uses two connections of its own.
+// the same time the subscription's; it may not contain "#" or ".". Run says what is
+// wrong with a name or with the configuration. Besides the pool's, a consumer uses two
+// connections of its own.
 func NewConsumer(pool *pgxpool.Pool, queue, name string, cfg ConsumerConfig) *Consumer {
 	return &Consumer{pool: pool, queue: queue, name: name, cfg: cfg, handlers: map[string]Handler{}, aborting: make(chan struct{})}
 }
@@ -112,8 +116,12 @@ func (c *Consumer) Use(middleware ...func(Handler) Handler) {
 //
 // When something is wrong from the beginning that time will not mend it returns
 // at once: ErrInvalid, ErrPermission, ErrNotInstalled, ErrQueueNotFound, a login
-// that is refused. Anything else is tried again, with growing pauses: a server
-// that is down or was restarted, a failover, a lost lease.
+// that is refused (SQLSTATE class 28), a database that does not exist (3D000).
+// Anything else is tried again, with growing pauses: a server that is down or was
+// restarted, a failover, a lost lease.
+//
+// It may be called again once it has returned, unless Abort was called. A second Run
+// at the same time stands by, as one in another process does.
 func (c *Consumer) Run(ctx context.Context) error {
 	r, cancel, err := c.start(ctx)
 	if err != nil {
@@ -126,7 +134,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 // Step handles one batch, if there is one, and returns the number of its events
 // that were read. It is Run for a test, or for a program that works at certain
 // times: it does not wait, and an error ends it, such as ErrLeased when the consumer
-// is active elsewhere, or ErrLeaseLost.
+// is active elsewhere, ErrLeaseLost, or ErrAborted after Abort.
 func (c *Consumer) Step(ctx context.Context) (int, error) {
 	r, cancel, err := c.start(ctx)
 	if err != nil {
@@ -139,7 +147,8 @@ func (c *Consumer) Step(ctx context.Context) (int, error) {
 // Abort ends Run at once, for a second signal: handlers' contexts end, nothing of
 // their batch is settled, and Run returns ErrAborted without waiting for them, but
 // for a handler under the crash guard: that gets 5 s to return, so that its event
-// does not pay for a crash. The batch comes again at the next start.
+// does not pay for a crash. The batch comes again at the next start, of another
+// Consumer: this one stays aborted.
 func (c *Consumer) Abort() {
 	if c.aborted.CompareAndSwap(false, true) {
 		close(c.aborting)
@@ -148,6 +157,9 @@ func (c *Consumer) Abort() {
 
 // start checks the configuration and fills in its defaults.
 func (c *Consumer) start(ctx context.Context) (*run, context.CancelFunc, error) {
+	if c.aborted.Load() {
+		return nil, nil, fmt.Errorf("consumer %q of queue %q: %w", c.name, c.queue, ErrAborted)
+	}
 	if err := c.check(); err != nil {
 		return nil, nil, fmt.Errorf("consumer %q of queue %q: %w", c.name, c.queue, err)
 	}
