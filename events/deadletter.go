@@ -21,9 +21,9 @@ type DeadLetter struct {
 	Event  Event     // as it was; Attempt is the last one that failed
 }
 
-// DeadLetterFilter chooses dead letters. Zero fields choose all.
+// DeadLetterFilter chooses dead letters. Zero fields choose all, and negative times too.
 type DeadLetterFilter struct {
-	IDs      []int64       // by number
+	IDs      []int64       // by number; nil is all, and an empty slice none
 	Queue    string        // of this queue
 	Consumer string        // that this consumer gave up on
 	Type     string        // with this event type
@@ -122,7 +122,8 @@ func deadLetters(ctx context.Context, db DB, filter DeadLetterFilter, after int6
 const deadLetterStep = 500
 
 // Replay gives dead letters back to the consumer that gave up on them, as retries
-// that are due now, with their old number and time and all attempts before them.
+// that are due now, with their old number and time, and as if never tried: the next
+// Attempt is 1.
 // Other consumers of the queue do not see them again. It returns how many. Those
 // whose consumer has unsubscribed stay where they are.
 //

@@ -30,6 +30,8 @@
 //	})
 //	err := c.Run(ctx) // until ctx ends; then it lets handlers finish and settles
 //
+// What is wrong with the consumer's name or configuration is found by Run, too.
+//
 // A handler returns nil when it is done, an error to get the event again after a
 // growing pause, or [RetryAfter], [Dead] or [Skip]. After the queue's maximum of
 // retries (5 unless it was set) the event becomes a dead letter.

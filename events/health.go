@@ -59,7 +59,7 @@ const (
 	CodeNotVisible      = "not-visible"      // this login may not see enough to tell
 )
 
-// HealthConfig says what is too long. Zero fields have the defaults given.
+// HealthConfig says what is too long. Fields that are zero or less have the defaults given.
 type HealthConfig struct {
 	// Role is whose grants are looked at; the login itself by default.
 	Role string
@@ -71,7 +71,7 @@ type HealthConfig struct {
 	// MaxLatency makes a Warning of a queue whose events wait longer than this for
 	// their tick. When zero a long ticker_max_lag is a Note.
 	MaxLatency time.Duration
-	// TickLate is how long an idle tick may be overdue; 10 s.
+	// TickLate is how long a tick may be overdue after ticker_idle_period; 10 s.
 	TickLate time.Duration
 	// Step2Late is how long a rotation may wait for its second step; 2 minutes.
 	Step2Late time.Duration
@@ -104,6 +104,13 @@ func (c *HealthConfig) fill() {
 // Health looks at what keeps events from being delivered, or will: the worst
 // first. It only reads, needs no role and says what it could not see; it works on a
 // standby too. A system that is healthy, idle or new has no finding above [Note].
+//
+// One look cannot tell when the events that wait for a tick were sent, and the last
+// tick of an idle queue may be its ticker_idle_period old. So a ticker that is gone, or
+// was never there, is found when that and TickLate are over: 70 s after the last tick,
+// also while events wait. Who looks twice can tell in two seconds, as pgque-vendor
+// doctor does: with NewEvents in [QueueInfo] and a TickAge above MaxLag, a ticker
+// makes the next tick at its next look.
 //
 // Errors: [ErrNotInstalled]; [ErrInvalid] for a Role that does not exist.
 func Health(ctx context.Context, db DB, config HealthConfig) ([]Finding, error) {

@@ -17,7 +17,7 @@ const nudgeChannel = "pgque-nudge"
 // A NOTIFY makes commits wait for one another, so a Nudger sends at most one in
 // its gap: a ticker goes on looking at that gap until it finds nothing new.
 type Nudger struct {
-	// Gap is the shortest time between two nudges; 10 ms by default. Tickers should
+	// Gap is the shortest time between two nudges; 10 ms when zero or less. Tickers should
 	// have the same or a longer one.
 	Gap  time.Duration
 	last atomic.Int64 // when the last nudge was sent, in nanoseconds of Unix time

@@ -23,7 +23,8 @@ func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter makes err a failure whose next attempt comes after d, instead of
-// the usual growing pause. PgQue moves due events about once a second.
+// the usual growing pause. A ticker moves due events about once a second, so no d is
+// kept more exactly than that; one below 0 is 0, and there is no limit above.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = fmt.Errorf("retry after %s", d)

@@ -19,7 +19,8 @@ type SendOption func(*sendConfig)
 
 type sendConfig struct{ maxPayload int }
 
-// MaxPayload sets the largest payload in bytes; 1 MiB by default.
+// MaxPayload sets the largest payload in bytes, and the largest headers, as JSON;
+// [DefaultMaxPayload] by default. With 0 or less every event is refused.
 func MaxPayload(bytes int) SendOption {
 	return func(c *sendConfig) { c.maxPayload = bytes }
 }
@@ -28,6 +29,9 @@ func MaxPayload(bytes int) SendOption {
 // visible when the transaction commits, and never if it does not. The event is
 // checked before the round trip (ErrInvalid, ErrTooLarge); ErrQueueNotFound and
 // ErrPermission (the login needs pgque_writer) come from the server.
+//
+// It gives up after 15 s, and a second for each MiB. As with any context that ends
+// during a call, pgx closes the connection then, and the transaction is rolled back.
 //
 // Don't send and tick in one transaction: the tick does not see the event.
 func Send(ctx context.Context, db DB, queue string, e Event, opts ...SendOption) (int64, error) {
