@@ -58,6 +58,11 @@ func checkConnString(s string) *stringError {
 	return nil
 }
 
+// isURL tells the two forms of a connection string apart.
+func isURL(s string) bool {
+	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
+}
+
 // checkURL looks at what follows the scheme. The authority ends at the first
 // "/", "?" or "#": an "@" beyond it means that one of these three stands
 // unescaped in the password, and then host, port and database are pieces of it.

@@ -66,11 +66,12 @@ func Resolve(in Input) (*Settings, error) {
 	if err := checkEnvironment(in); err != nil {
 		return nil, err
 	}
-	config, err := pgx.ParseConfigWithOptions(src.connString, pgx.ParseConfigOptions{
-		ParseConfigOptions: pgconn.ParseConfigOptions{ConnStringAllowedKeys: slices.Collect(maps.Keys(knownKeys))},
-	})
+	config, err := parse(src.connString)
 	if err != nil {
-		return nil, explainParse(err).about(src.name)
+		var failure *stringError
+		if config, src.connString, failure = parseWithoutHomeFiles(in, src.connString, err); failure != nil {
+			return nil, failure.about(src.name)
+		}
 	}
 	s := &Settings{Source: src.name, config: config, connString: src.connString, passwordSource: src.name}
 	if err := s.takePasswordFile(in); err != nil {
@@ -81,6 +82,12 @@ func Resolve(in Input) (*Settings, error) {
 	}
 	s.prepare(in)
 	return s, nil
+}
+
+func parse(connString string) (*pgx.ConnConfig, error) {
+	return pgx.ParseConfigWithOptions(connString, pgx.ParseConfigOptions{
+		ParseConfigOptions: pgconn.ParseConfigOptions{ConnStringAllowedKeys: slices.Collect(maps.Keys(knownKeys))},
+	})
 }
 
 // takePasswordFile reads PGPASSWORD_FILE, the form in which compose hands over

@@ -1,0 +1,75 @@
+package dbconn
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// homeFiles are the files of TLS that libpq takes where their settings are not
+// given: in ~/.postgresql, on Windows in %APPDATA%\postgresql.
+var homeFiles = []struct{ setting, variable, file string }{
+	{"sslrootcert", "PGSSLROOTCERT", "root.crt"},
+	{"sslcert", "PGSSLCERT", "postgresql.crt"},
+	{"sslkey", "PGSSLKEY", "postgresql.key"},
+}
+
+// parseWithoutHomeFiles parses again after a failure, without the files that
+// nobody asked for. libpq reads them only when it talks TLS, and goes on without
+// TLS where sslmode allows that. Where TLS is asked for they count, so that the
+// failure stands, in words that name them.
+func parseWithoutHomeFiles(in Input, connString string, failure error) (*pgx.ConnConfig, string, *stringError) {
+	said := explainParse(failure)
+	var unasked []string
+	for _, f := range homeFiles {
+		named := "the file named by " + f.setting
+		if v, _ := in.Lookup(f.variable); v == "" && !strings.Contains(connString, f.setting) {
+			unasked = append(unasked, f.setting)
+			said.reason = strings.Replace(said.reason, named, "~/.postgresql/"+f.file+", which is read where "+f.setting+" is not set,", 1)
+		}
+	}
+	// A half of a pair is somebody's, and so may be the settings of a service.
+	pair := slices.Contains(unasked, "sslcert") && slices.Contains(unasked, "sslkey")
+	service, _ := in.Lookup("PGSERVICE")
+	if !isFileFailure(failure) || !pair || service != "" || strings.Contains(connString, "service") {
+		return nil, "", said
+	}
+	without := withSettings(connString, unasked)
+	config, err := parse(without)
+	if err != nil || !allowsPlain(config) {
+		return nil, "", said
+	}
+	return config, without, nil
+}
+
+func isFileFailure(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"CA file", "add CA", "sslkey", "sslpassword", "decrypt key", "read cert", "load cert"},
+		func(words string) bool { return strings.Contains(text, words) })
+}
+
+// withSettings adds settings without a value to a connection string that does
+// not have them.
+func withSettings(connString string, names []string) string {
+	if isURL(connString) {
+		separator := "?"
+		if strings.Contains(connString, "?") {
+			separator = "&"
+		}
+		return connString + separator + strings.Join(names, "=&") + "="
+	}
+	return strings.Join(names, "='' ") + "='' " + connString
+}
+
+// allowsPlain reports whether sslmode is disable, allow or prefer: a server's
+// certificate is proved in none of them.
+func allowsPlain(config *pgx.ConnConfig) bool {
+	plain := func(host string, port uint16, encrypted bool) bool {
+		network, _ := pgconn.NetworkAddress(host, port)
+		return network != "unix" && !encrypted
+	}
+	return plain(config.Host, config.Port, config.TLSConfig != nil) ||
+		slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return plain(f.Host, f.Port, f.TLSConfig != nil) })
+}
