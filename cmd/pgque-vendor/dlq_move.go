@@ -139,10 +139,15 @@ func (o *dlqMoveOptions) run(ctx context.Context, env *environment, args []strin
 		}
 		return eventsFault(err, settings, o.filter.queue)
 	}
-	if left := len(chosen.ids) - done; left > 0 {
-		env.warnf("%s could not be: their consumer is no longer subscribed, or somebody else was faster", counted(left))
+	left := len(chosen.ids) - done
+	notDone := fmt.Sprintf("%s could not be: their consumer is no longer subscribed, or somebody else was faster", counted(left))
+	if left > 0 && len(o.filter.ids) == 0 {
+		env.warnf("%s", notDone)
 	}
-	return o.report(env, chosen, done)
+	if err := o.report(env, chosen, done); err != nil || left == 0 || len(o.filter.ids) == 0 {
+		return err
+	}
+	return fault.New(fault.Policy, "%s", notDone) // of what was named one by one
 }
 
 // choose also proves that every ID that was typed is there.
