@@ -132,7 +132,7 @@ func (s *updateSummary) note(local *localState, t *target, src *vendorfile.Sourc
 	if s.SameSQL && old != nil && (old.Tag != src.Tag || old.Commit != src.Commit) {
 		add("%s has the same SQL as the one you had (%s)", src.Tag, old.Tag)
 	}
-	if old != nil && gitobject.Newer(old.Tag, src.Tag) {
+	if old != nil && !s.SameSQL && gitobject.Newer(old.Tag, src.Tag) {
 		add("%s is older than %s: a database that has %s can't go back to it", src.Tag, old.Tag, old.Tag)
 	}
 	if want := strings.TrimPrefix(src.Tag, "v"); want != src.Tag && src.SQLVersion != "" && src.SQLVersion != want {
