@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,9 +297,51 @@ func TestStopWhileListening(t *testing.T) {
 	r := start(t, pool, events.ConsumerConfig{}, func(context.Context, *events.Event) error { return nil })
 	until(t, "start", r.active)
 	until(t, "the listener", func() bool {
-		return value[int](t, direct, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%proof%'") == 1
+		return value[int](t, direct, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen \"pgque_q\"'") == 1
 	})
 	if err := r.end(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Behind a pooler the session that a LISTEN reached stays, and is others'. Listening
+// to ticks there would have it told of every tick for as long as it lives.
+func TestListensWhereItIsProven(t *testing.T) {
+	t.Parallel()
+	db, direct := setUp(t, newest(t))
+	var mu sync.Mutex
+	var statements []string
+	pool := newPool(t, pgtest.Bouncer(t, db, "transaction"), func(c *pgxpool.Config) {
+		c.MaxConns = 20
+		c.ConnConfig.Tracer = tracer(func(_ context.Context, sql string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(sql, "listen ") {
+				statements = append(statements, sql)
+			}
+		})
+	})
+	r := start(t, pool, events.ConsumerConfig{Poll: 20 * time.Millisecond}, func(context.Context, *events.Event) error { return nil })
+	until(t, "polling is said", func() bool { return r.log.count("polling only") == 1 })
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	seen := slices.Clone(statements)
+	mu.Unlock()
+	if len(seen) != 2 || !strings.HasPrefix(seen[0], `listen "pgque_proof_`) || seen[1] != "un"+seen[0] {
+		t.Errorf("statements %q", seen)
+	}
+	// One transaction each on all sessions that the pooler has, and a new one.
+	sessions := value[int](t, direct, "select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend'")
+	for range min(sessions, 20) {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		if got := value[string](t, tx, "select coalesce(string_agg(c, ' '), '') from pg_listening_channels() c"); strings.Contains(got, "pgque_"+queue) {
+			t.Errorf("a session of the pooler listens to %s", got)
+		}
 	}
 }

@@ -73,10 +73,15 @@ func (w *waker) listen(ctx context.Context, proven func()) error {
 	}
 	defer closeConn(conn)
 	proof := "pgque_proof_" + rand.Text()
-	if err := w.subscribe(ctx, conn, w.channel, proof); err != nil {
+	if err := w.do(ctx, conn, "listen", proof); err != nil {
 		return err
 	}
 	if err := w.prove(ctx, conn, proof); err != nil {
+		_ = w.do(ctx, conn, "unlisten", proof) // a pooler may keep the session behind it
+		return err
+	}
+	// Not before the proof: a session that a pooler keeps would be told of every tick.
+	if err := w.do(ctx, conn, "listen", w.channel); err != nil {
 		return err
 	}
 	proven()
@@ -93,15 +98,12 @@ func (w *waker) open(ctx context.Context) (*pgx.Conn, error) {
 	return connect(ctx, w.pool)
 }
 
-func (w *waker) subscribe(ctx context.Context, conn *pgx.Conn, channels ...string) error {
+// do listens to a channel, or no longer.
+func (w *waker) do(ctx context.Context, conn *pgx.Conn, verb, channel string) error {
 	ctx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
-	for _, name := range channels {
-		if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{name}.Sanitize(), exec); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := conn.Exec(ctx, verb+" "+pgx.Identifier{channel}.Sanitize(), exec)
+	return err
 }
 
 // prove sends a notification from another session and waits for it. Sent from
