@@ -82,6 +82,7 @@ type Consumer struct {
 	handlers   map[string]Handler
 	catchAll   Handler
 	middleware []func(Handler) Handler
+	invalid    error // of HandleTx, which returns none
 
 	aborting chan struct{} // closed by Abort
 	aborted  atomic.Bool
@@ -186,7 +187,7 @@ func (c *Consumer) check() error {
 	if len(c.handlers) == 0 && c.catchAll == nil {
 		return fmt.Errorf("no handler: %w", ErrInvalid)
 	}
-	return nil
+	return c.invalid
 }
 
 func (c *Consumer) wrapped(h Handler) Handler {
