@@ -38,6 +38,11 @@ func readLocal(dir string) (*localState, error) {
 	return l, nil
 }
 
+// unusableSource reports whether there is a SOURCE.json that can't be used.
+func (l *localState) unusableSource() bool {
+	return l.source == nil && !errors.Is(l.report.SourceErr, fs.ErrNotExist)
+}
+
 // byBlob returns the files' bytes by their blob id: what need not be fetched.
 func (l *localState) byBlob() map[gitobject.ID][]byte {
 	have := map[gitobject.ID][]byte{}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,10 @@ func (o *updateOptions) run(ctx context.Context, env *environment) error {
 	local, err := o.checkLocal(env)
 	if err != nil {
 		return err
+	}
+	if !o.force && local.unusableSource() { // no tag can make that right
+		tag := cmp.Or(o.tag, "--latest")
+		return local.refuseEdits("update "+tag, "", o.command(tag, "force"), nil)
 	}
 	up, release, err := o.upstream.open(ctx, env, local.source)
 	if err != nil {
