@@ -48,5 +48,5 @@ func ExampleSendBatch() {
 	fmt.Println(errors.Is(err, events.ErrInvalid), err)
 	// Output:
 	// true <nil>
-	// true send to "notifications": event 0 of 1 (type "ticket.closed"): payload is not JSON: it ends after 8 bytes, too early: not valid
+	// true send to "notifications": event of type "ticket.closed": payload is not JSON: it ends after 8 bytes, too early: not valid
 }

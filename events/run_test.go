@@ -330,8 +330,8 @@ func TestIdleIsFree(t *testing.T) {
 	_, pool := setUp(t, newest(t))
 	r := start(t, pool, events.ConsumerConfig{Poll: 10 * time.Millisecond}, func(context.Context, *events.Event) error { return nil })
 	until(t, "start", r.active)
-	until(t, "proof of the listener", func() bool {
-		return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%proof%'") == 1
+	until(t, "the listener", func() bool {
+		return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen \"pgque_q\"'") == 1
 	})
 	state := func() string {
 		return value[string](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text || ' ' || (select n_tup_upd from pg_stat_user_tables where relid = 'pgque.subscription'::regclass)")
