@@ -43,6 +43,9 @@ func (f *databaseFlags) resolve(env *environment, applicationName string) (*dbco
 		return nil, err
 	}
 	env.sayf("using %s", settings.Target())
+	if len(settings.Ignored) > 0 {
+		env.log.Debug("connection parameters that do nothing here", "names", settings.Ignored)
+	}
 	return settings, nil
 }
 

@@ -92,7 +92,8 @@ func checkURL(rest string) *stringError {
 	}
 	for pair := range strings.SplitSeq(query, "&") {
 		key, _, hasValue := strings.Cut(pair, "=")
-		if pair == "" || hasValue && knownKeys[key] {
+		_, libpqs := libpqOnly[key]
+		if pair == "" || hasValue && (knownKeys[key] || libpqs) {
 			continue
 		}
 		if strings.Contains(pair, "@") {

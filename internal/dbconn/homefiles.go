@@ -36,7 +36,11 @@ func parseWithoutHomeFiles(in Input, connString string, failure error) (*pgx.Con
 	if !isFileFailure(failure) || !pair || service != "" || strings.Contains(connString, "service") {
 		return nil, "", said
 	}
-	without := withSettings(connString, unasked)
+	var empty []string
+	for _, setting := range unasked {
+		empty = append(empty, setting+"=")
+	}
+	without := withSettings(connString, empty...)
 	config, err := parse(without)
 	if err != nil || !allowsPlain(config) {
 		return nil, "", said
@@ -50,26 +54,33 @@ func isFileFailure(err error) bool {
 		func(words string) bool { return strings.Contains(text, words) })
 }
 
-// withSettings adds settings without a value to a connection string that does
-// not have them.
-func withSettings(connString string, names []string) string {
+// withSettings adds settings to a connection string that does not have them. They
+// are given as in a URL: "name=value".
+func withSettings(connString string, settings ...string) string {
 	if isURL(connString) {
 		separator := "?"
 		if strings.Contains(connString, "?") {
 			separator = "&"
 		}
-		return connString + separator + strings.Join(names, "=&") + "="
+		return connString + separator + strings.Join(settings, "&")
 	}
-	return strings.Join(names, "='' ") + "='' " + connString
+	var b strings.Builder
+	for _, setting := range settings {
+		name, value, _ := strings.Cut(setting, "=")
+		b.WriteString(name + "='" + value + "' ")
+	}
+	return b.String() + connString
 }
 
 // allowsPlain reports whether sslmode is disable, allow or prefer: a server's
 // certificate is proved in none of them.
 func allowsPlain(config *pgx.ConnConfig) bool {
-	plain := func(host string, port uint16, encrypted bool) bool {
-		network, _ := pgconn.NetworkAddress(host, port)
-		return network != "unix" && !encrypted
-	}
-	return plain(config.Host, config.Port, config.TLSConfig != nil) ||
-		slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return plain(f.Host, f.Port, f.TLSConfig != nil) })
+	return !isSocket(config.Host) && config.TLSConfig == nil ||
+		slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !isSocket(f.Host) && f.TLSConfig == nil })
+}
+
+// isSocket reports whether a host is the folder of a socket.
+func isSocket(host string) bool {
+	network, _ := pgconn.NetworkAddress(host, 0)
+	return network == "unix"
 }

@@ -41,12 +41,16 @@ type Settings struct {
 	// Source names what the settings came from, such as
 	// `DATABASE_URL_FILE ("/run/secrets/events_url")`. It holds no secret.
 	Source string
+	// Ignored names the connection parameters and variables that were given and do
+	// nothing here.
+	Ignored []string
 
 	config         *pgx.ConnConfig
 	connString     string // for a pool's own settings; never printed
 	passwordSource string
-	oddPassword    bool // begins or ends with white space, which is nearly always a mistake
-	wantsPrimary   bool // several hosts, and the user did not say which kind to take
+	dialled        map[string]string // the addresses that hostaddr gives for hosts
+	oddPassword    bool              // begins or ends with white space, which is nearly always a mistake
+	wantsPrimary   bool              // several hosts, and the user did not say which kind to take
 }
 
 // Resolve finds the settings. The first source that is set wins:
@@ -74,6 +78,9 @@ func Resolve(in Input) (*Settings, error) {
 		}
 	}
 	s := &Settings{Source: src.name, config: config, connString: src.connString, passwordSource: src.name}
+	if err := s.takeParameters(in); err != nil {
+		return nil, err.about(src.name)
+	}
 	if err := s.takePasswordFile(in); err != nil {
 		return nil, err
 	}
@@ -86,7 +93,9 @@ func Resolve(in Input) (*Settings, error) {
 
 func parse(connString string) (*pgx.ConnConfig, error) {
 	return pgx.ParseConfigWithOptions(connString, pgx.ParseConfigOptions{
-		ParseConfigOptions: pgconn.ParseConfigOptions{ConnStringAllowedKeys: slices.Collect(maps.Keys(knownKeys))},
+		ParseConfigOptions: pgconn.ParseConfigOptions{
+			ConnStringAllowedKeys: slices.AppendSeq(slices.Collect(maps.Keys(knownKeys)), maps.Keys(libpqOnly)),
+		},
 	})
 }
 
@@ -187,13 +196,20 @@ func (s *Settings) Address() string { return strings.Join(s.addresses(), ", ") }
 
 // addresses lists each server once.
 func (s *Settings) addresses() []string {
-	addresses := []string{address(s.config.Host, s.config.Port)}
+	addresses := []string{s.address(s.config.Host, s.config.Port)}
 	for _, f := range s.config.Fallbacks {
-		if a := address(f.Host, f.Port); !slices.Contains(addresses, a) {
+		if a := s.address(f.Host, f.Port); !slices.Contains(addresses, a) {
 			addresses = append(addresses, a)
 		}
 	}
 	return addresses
+}
+
+func (s *Settings) address(host string, port uint16) string {
+	if dialled := s.dialled[host]; dialled != "" {
+		return address(host, port) + " (" + dialled + ")"
+	}
+	return address(host, port)
 }
 
 func address(host string, port uint16) string {

@@ -41,7 +41,7 @@ func findSource(in Input) (source, error) {
 // line of a run says which of them it listened to.
 func environmentSource(in Input) string {
 	var set []string
-	for _, name := range []string{"PGSERVICE", "PGHOST", "PGPORT", "PGDATABASE", "PGUSER"} {
+	for _, name := range []string{"PGSERVICE", "PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER"} {
 		if v, _ := in.Lookup(name); v != "" {
 			set = append(set, name)
 		}

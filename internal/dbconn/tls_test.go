@@ -58,6 +58,17 @@ func TestPasswordFailureComesFirst(t *testing.T) {
 	}
 	checkFailure(t, connect("right-password", "sslmode=disable"), "28000", "pg_hba.conf")
 	checkFailure(t, connect("right-password", "sslmode=verify-full&sslrootcert="+ca), "not for the host", "127.0.0.1")
+	// By hostaddr the name is the host's (B086).
+	s := settingsFor(t, change(t, db.URL, func(u *url.URL) {
+		u.User = url.UserPassword("tlsonly", "right-password")
+		u.Host, u.RawQuery = "elsewhere:"+u.Port(), "hostaddr=127.0.0.1&ssl_min_protocol_version=TLSv1.3&sslmode=verify-full&sslrootcert="+ca
+	}))
+	conn, err := s.Wait(t.Context(), WaitOptions{Limit: 20 * time.Second})
+	if err != nil {
+		t.Errorf("by hostaddr: %v", err)
+	} else {
+		conn.Close(t.Context())
+	}
 	checkFailure(t, connect("right-password", "sslmode=verify-ca"), "authority", "sslrootcert")
 }
 
