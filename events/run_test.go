@@ -201,7 +201,7 @@ func TestWakeUp(t *testing.T) {
 			return nil
 		})
 		until(t, "listening", func() bool {
-			return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query like '%WaitFor%' or query ilike 'listen%proof%'") > 0 && r.active()
+			return value[int](t, pool, "select count(*) from pg_stat_activity where datname = current_database() and query = 'listen \"pgque_q\"'") > 0 && r.active()
 		})
 		for range 3 {
 			publish(t, pool, 1)
