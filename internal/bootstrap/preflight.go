@@ -39,7 +39,7 @@ func (p *Plan) planOwner(s *state) {
 			fmt.Sprintf("CREATE ROLE %s NOLOGIN; %s GRANT CREATE, TEMP ON DATABASE %s TO %s;   -- as a superuser, or:",
 				owner, grantSet(s, p.Owner), quoteIdent(s.Database), owner), ownedByLogin)
 		return
-	case !p.canActAsOwner(s) && role.CanGrant:
+	case !p.canActAsOwner(s) && role.CanGrant && !p.ownedByAnotherLogin(s):
 		p.Before = append(p.Before, grantSet(s, p.Owner))
 	case !p.canActAsOwner(s) && s.Schema == nil:
 		p.missing(fmt.Sprintf("the schema is to be owned by %q, and %q may not act as it", p.Owner, s.User), ownedByLogin,
@@ -54,6 +54,12 @@ func (p *Plan) planOwner(s *state) {
 		p.warn("role %q can log in; it only has to own things: ALTER ROLE %s NOLOGIN;", p.Owner, owner)
 	}
 	p.planDatabaseRights(s, role)
+}
+
+// ownedByAnotherLogin: the schema is there and somebody else's own. CREATEROLE, up to
+// PostgreSQL 15, would let us act as them, and not only with PgQue; that is theirs to say.
+func (p *Plan) ownedByAnotherLogin(s *state) bool {
+	return s.Schema != nil && p.Owner != DefaultOwner && s.Roles[p.Owner].Login
 }
 
 // ownedByLogin is the way out that needs no other owner.

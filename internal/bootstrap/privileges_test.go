@@ -170,6 +170,27 @@ func TestWhoMayInstall(t *testing.T) {
 			wantRefusal(t, err, fault.Policy, `owner is "postgres"`)
 		})
 
+		// A login that may create roles could make itself a member of another, on
+		// PostgreSQL 14 and 15. It does not (B033).
+		t.Run("schema of another login", func(t *testing.T) {
+			mig, mig2 := pg.Role(t, "createrole"), pg.Role(t, "createrole")
+			db := pg.DatabaseWith(t, pgtest.DatabaseOptions{Owner: mig})
+			defer forget(t, db)
+			mustBootstrap(t, db.URLAs(mig), f, Options{Owner: "CURRENT_USER"})
+			if r := mustBootstrap(t, db.URLAs(mig2), f, Options{}); r.Action != Unchanged {
+				t.Errorf("the same version already: %q", r.Action)
+			}
+			db.Exec(t, "revoke execute on function pgque.ticker() from pgque_admin")
+			_, err := bootstrapAs(t, db.URLAs(mig2), f, Options{Reinstall: true})
+			grant := fmt.Sprintf(`GRANT "%s" TO "%s"`, mig, mig2)
+			wantRefusal(t, err, fault.Policy, fmt.Sprintf(`the schema's owner is "%s", and "%s" may not act as it`, mig, mig2), grant)
+			if n := db.Value(t, fmt.Sprintf(`select count(*) from pg_auth_members where roleid = '"%s"'::regrole and member = '"%s"'::regrole and not admin_option`, mig, mig2)); n != "0" {
+				t.Errorf("%q became a member of %q", mig2, mig)
+			}
+			db.Exec(t, hintsOf(err)[0])
+			mustBootstrap(t, db.URLAs(mig2), f, Options{Reinstall: true})
+		})
+
 		t.Run("roles that are too strong", func(t *testing.T) {
 			db := pg.Database(t)
 			defer forget(t, db)
