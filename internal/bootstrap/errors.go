@@ -141,7 +141,7 @@ func explainServer(err error, pgErr *pgconn.PgError, f File) error {
 		out.Text = text + "\n  rolled back, nothing was changed"
 	}
 	out.Err = err
-	for _, h := range hints(pgErr) {
+	for _, h := range hints(pgErr, f) {
 		out.Hint("%s", h)
 	}
 	return out
@@ -172,13 +172,16 @@ func head(text string, lines int) []string {
 	return all[:min(lines, len(all))]
 }
 
-func hints(pgErr *pgconn.PgError) []string {
+func hints(pgErr *pgconn.PgError, f File) []string {
 	var out []string
+	known, _ := releaseByFile(f.SHA256)
 	switch {
 	case pgErr.Code == "2BP01":
 		out = append(out, "the file drops and makes this function anew; drop what depends on it, run bootstrap, and create it again")
 	case pgErr.Code == "42P13":
 		out = append(out, "the database's functions have another shape, so they are of a release that the file is not an upgrade of")
+	case pgErr.Code == "42501" && strings.Contains(pgErr.Message, "create role") && !known.open:
+		out = append(out, "the file makes its roles itself, which an owner of its own may not; later releases do not", "pgque-vendor update --latest")
 	case pgErr.Code == "42501" && strings.Contains(pgErr.Message, "create role"):
 		out = append(out, "the file of the first release makes its roles itself, which an owner of its own may not", ownedByLogin)
 	case pgErr.Code == "P0001" || pgErr.Code == "P0004":

@@ -85,6 +85,23 @@ func TestFileEndsItsTransaction(t *testing.T) {
 	})
 }
 
+// A file that makes its roles itself, as PgQue's did before v0.2.0, and then leaves its
+// functions open to everybody: the way out is a later one, since only of v0.1.0 is the
+// latter known and let be (B060).
+func TestFileMakesItsRoles(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Database(t)
+	sql := string(pgtest.Standin().SQL) + "\n;do $$ begin create role pgque_writer; exception when duplicate_object then null; end $$; grant execute on all functions in schema pgque to public;"
+	f := fileFrom([]byte(sql), "alpha3", "sql/pgque.sql")
+	_, err := bootstrapAs(t, db.URL, f, Options{})
+	wantRefusal(t, err, fault.Policy, "makes its roles itself", "pgque-vendor update --latest")
+	if hints := strings.Join(hintsOf(err), "\n"); strings.Contains(hints, "CURRENT_USER") {
+		t.Errorf("a hint that ends with another failure: %s", hints)
+	}
+	_, err = bootstrapAs(t, db.URL, f, Options{Owner: "CURRENT_USER"})
+	wantRefusal(t, err, fault.SQL, "PUBLIC may execute")
+}
+
 // Settings of a role or a database that would bend the install (B081).
 func TestSettingsOfTheLogin(t *testing.T) {
 	t.Parallel()
