@@ -188,7 +188,7 @@ func (s *Settings) passwordHint() string {
 	if s.config.Password == "" {
 		return "no password is set: set PGPASSWORD_FILE to the name of a file that holds it, or PGPASSWORD, or put it into the password file (PGPASSFILE) or the URL"
 	}
-	return fmt.Sprintf("the password came from %s, PGPASSWORD or the password file", s.passwordSource)
+	return "the password came from " + s.passwordSource
 }
 
 // scrub is the second line of defence: no text that somebody else wrote leaves

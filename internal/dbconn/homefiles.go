@@ -25,7 +25,7 @@ func parseWithoutHomeFiles(in Input, connString string, failure error) (*pgx.Con
 	var unasked []string
 	for _, f := range homeFiles {
 		named := "the file named by " + f.setting
-		if v, _ := in.Lookup(f.variable); v == "" && !strings.Contains(connString, f.setting) {
+		if v, _ := in.Lookup(f.variable); v == "" && !hasSetting(connString, f.setting) {
 			unasked = append(unasked, f.setting)
 			said.reason = strings.Replace(said.reason, named, "~/.postgresql/"+f.file+", which is read where "+f.setting+" is not set,", 1)
 		}
@@ -33,7 +33,7 @@ func parseWithoutHomeFiles(in Input, connString string, failure error) (*pgx.Con
 	// A half of a pair is somebody's, and so may be the settings of a service.
 	pair := slices.Contains(unasked, "sslcert") && slices.Contains(unasked, "sslkey")
 	service, _ := in.Lookup("PGSERVICE")
-	if !isFileFailure(failure) || !pair || service != "" || strings.Contains(connString, "service") {
+	if !isFileFailure(failure) || !pair || service != "" || hasSetting(connString, "service") {
 		return nil, "", said
 	}
 	var empty []string

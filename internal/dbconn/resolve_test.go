@@ -145,6 +145,50 @@ func TestPasswordFile(t *testing.T) {
 	}
 }
 
+// A refused password's hint names where that password came from, and nothing else (B028).
+func TestWherePasswordsComeFrom(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	passwords, secret := filepath.Join(dir, "pgpass"), filepath.Join(dir, "secret")
+	for path, text := range map[string]string{passwords: "*:*:*:*:pw\n", secret: "pw\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		url  string
+		env  map[string]string
+		want string
+	}{
+		{"postgres://u:pw@h/d", map[string]string{"PGPASSWORD": "x"}, "DATABASE_URL"},
+		{"postgres://h/d?user=u&password=pw", nil, "DATABASE_URL"},
+		{"host=h user=u password = pw", nil, "DATABASE_URL"},
+		{"postgres://u@h:5433/d", map[string]string{"PGPASSWORD": "pw", "PGPASSFILE": passwords}, "PGPASSWORD"},
+		{"postgres://u@service/password", map[string]string{"PGPASSWORD": "pw"}, "PGPASSWORD"},
+		{"postgres://u@h/d", map[string]string{"PGPASSFILE": passwords}, "the password file that PGPASSFILE names"},
+		{"postgres://u@h/d?passfile=" + filepath.ToSlash(passwords), nil, "the password file"},
+		{"postgres://u:@h/d", map[string]string{"PGPASSWORD_FILE": secret}, "PGPASSWORD_FILE"},
+		{"", map[string]string{"PGHOST": "h", "PGUSER": "u", "PGPASSWORD": "pw"}, "PGPASSWORD"},
+	} {
+		env := map[string]string{"DATABASE_URL": c.url}
+		for name, value := range c.env {
+			env[name] = value
+			t.Setenv(name, value) // the driver reads it itself
+		}
+		s, err := Resolve(input(env))
+		for name := range c.env {
+			os.Unsetenv(name)
+		}
+		if err != nil {
+			t.Errorf("%q: %v", c.url, err)
+			continue
+		}
+		if hint := s.passwordHint(); hint != "the password came from "+c.want {
+			t.Errorf("%q, %v: %q, want %q", c.url, c.env, hint, c.want)
+		}
+	}
+}
+
 func TestTwoFormsOfOneSource(t *testing.T) {
 	clearEnvironment(t)
 	for _, env := range []map[string]string{

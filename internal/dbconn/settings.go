@@ -77,7 +77,7 @@ func Resolve(in Input) (*Settings, error) {
 			return nil, failure.about(src.name)
 		}
 	}
-	s := &Settings{Source: src.name, config: config, connString: src.connString, passwordSource: src.name}
+	s := &Settings{Source: src.name, config: config, connString: src.connString, passwordSource: passwordSource(in, src)}
 	if err := s.takeParameters(in); err != nil {
 		return nil, err.about(src.name)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	"github.com/stega/pgque-vendor/internal/fault"
@@ -50,6 +51,43 @@ func environmentSource(in Input) string {
 		return "the defaults: neither DATABASE_URL nor PGHOST is set"
 	}
 	return strings.Join(set, ", ")
+}
+
+// passwordSource names where the driver found the password, in its order.
+func passwordSource(in Input, src source) string {
+	set := func(name string) bool { v, _ := in.Lookup(name); return v != "" }
+	passwordFile := "the password file"
+	if set("PGPASSFILE") && !hasSetting(src.connString, "passfile") {
+		passwordFile = "the password file that PGPASSFILE names"
+	}
+	switch {
+	case givesPassword(src.connString):
+		return src.name
+	case set("PGSERVICE") || hasSetting(src.connString, "service"):
+		return "the service file, PGPASSWORD or " + passwordFile
+	case set("PGPASSWORD"):
+		return "PGPASSWORD"
+	}
+	return passwordFile
+}
+
+// givesPassword reports whether a connection string has a password in it.
+func givesPassword(connString string) bool {
+	if hasSetting(connString, "password") {
+		return true
+	}
+	_, authority, _ := strings.Cut(connString, "://")
+	if i := strings.IndexAny(authority, "/?"); i >= 0 {
+		authority = authority[:i]
+	}
+	user, _, hasUser := strings.Cut(authority, "@")
+	_, password, _ := strings.Cut(user, ":")
+	return hasUser && password != ""
+}
+
+// hasSetting looks for a setting in either form of a connection string.
+func hasSetting(connString, name string) bool {
+	return regexp.MustCompile(`(^|[?&\s])` + name + `\s*=`).MatchString(connString)
 }
 
 func bothSet(a, b string) error {
