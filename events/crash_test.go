@@ -240,3 +240,27 @@ func TestBookingOfADeadProcessStays(t *testing.T) {
 		t.Errorf("handled %v, %d dead letters", got.order(), value[int](t, pool, dead))
 	}
 }
+
+// The crash guard finds a booking whatever the login's DateStyle is.
+func TestCrashGuardUnderGermanDates(t *testing.T) {
+	t.Parallel()
+	db, pool := setUp(t, newest(t))
+	role := db.Role(t)
+	db.Exec(t, "grant pgque_admin to "+role)
+	db.Exec(t, "alter role "+role+" set datestyle = 'German'")
+	publish(t, pool, 2)
+	eventstest.Tick(t, pool, queue)
+	as := db.PoolAs(t, role)
+	var got tally
+	h := func(_ context.Context, e *events.Event) error { got.add(e); return nil }
+	leaveOpen(t, handler(as, events.ConsumerConfig{}, h))
+	if _, err := handler(as, events.ConsumerConfig{}, h).Step(eventstest.CrashAt(t.Context(), eventstest.Booked, 1)); !errors.Is(err, eventstest.Crashed) {
+		t.Fatal(err)
+	}
+	if n, err := handler(as, events.ConsumerConfig{}, h).Step(t.Context()); err != nil {
+		t.Error(n, err)
+	}
+	if n, _ := got.count(); n != 1 {
+		t.Error(got.order())
+	}
+}

@@ -51,7 +51,7 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 	callCtx, cancel := withTimeout(ctx, callTimeout)
 	defer cancel()
 	booked := false
-	var due *time.Time
+	var due *int64 // in microseconds
 	err := inTx(callCtx, r.pool, func(tx pgx.Tx) error {
 		if err := r.lease.held(callCtx, tx); err != nil {
 			return err
@@ -63,7 +63,7 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 		err := tx.QueryRow(callCtx, `select exists (select from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)
 			or exists (select from pgque.dead_letter d join pgque.subscription s on s.sub_queue = d.dl_queue_id and s.sub_consumer = d.dl_consumer_id
 				where s.sub_batch = $3::bigint and d.ev_id = $2::bigint),
-			(select max(ev_retry_after) from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)`, exec, b.subID, rec.ID, b.id).Scan(&exists, &due)
+			(select `+inMicroseconds("max(ev_retry_after)")+` from pgque.retry_queue where ev_owner = $1::int and ev_id = $2::bigint)`, exec, b.subID, rec.ID, b.id).Scan(&exists, &due)
 		if err != nil || exists {
 			return err
 		}
@@ -88,7 +88,7 @@ func (r *run) book(ctx context.Context, b *batch, ran []int64, rec *record) (boo
 		err = crash.At(ctx, crash.Booked)
 	case err == nil && due != nil:
 		r.cfg.Logger.Warn("an event was running when a process ended before it could settle; that has cost it an attempt, and it comes again later",
-			"event", rec.ID, "type", rec.Type, "attempt", rec.Attempt, "due", due.Round(time.Second))
+			"event", rec.ID, "type", rec.Type, "attempt", rec.Attempt, "due", time.UnixMicro(*due).Round(time.Second))
 	case err == nil:
 		r.cfg.Logger.Warn("an event was running at its last attempt when a process ended before it could settle; it is a dead letter",
 			"event", rec.ID, "type", rec.Type, "attempt", rec.Attempt)
