@@ -135,8 +135,8 @@ func (c *Consumer) unnoted(ctx context.Context, e *Event, err error) error {
 	var unusable *inboxUnusable
 	switch {
 	case ctx.Err() != nil:
-	case transient(err) || sqlState(err) == "57014": // a statement_timeout that is shorter than our wait
-		return HandBack(fmt.Errorf("another transaction holds the event's row in table pgque_inbox: %w", err))
+	case errors.Is(err, context.DeadlineExceeded), sqlState(err) == "57014", transient(err): // our limit, statement_timeout, lock_timeout
+		return HandBack(fmt.Errorf("table pgque_inbox does not take the event's row, another transaction may hold it: %w", err))
 	case errors.As(err, &unusable):
 		loggerOr(c.cfg.Logger).Error("events wait until their inbox can be used", "queue", c.queue, "consumer", c.name, "event", e.ID, "err", err)
 		sleep(ctx, inboxWait)
@@ -145,30 +145,31 @@ func (c *Consumer) unnoted(ctx context.Context, e *Event, err error) error {
 	return err
 }
 
-// noteSQL waits for a row that another transaction has inserted and not committed.
-// It bounds that wait, and gives the handler its lock_timeout back. CASE, because
-// AND has no order.
-const noteSQL = `insert into pgque_inbox (queue, consumer, key)
-select $1::text, $2::text, $3::text
-where case when pg_catalog.set_config('pgque_events.lock_timeout', pg_catalog.current_setting('lock_timeout'), true) is not null
-		then pg_catalog.set_config('lock_timeout', $4::text, true) is not null end
-	and pg_catalog.set_config('idle_in_transaction_session_timeout', case
-		when $5::text::interval = '0' or pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval between '1 ms' and $5::text::interval
-		then pg_catalog.current_setting('idle_in_transaction_session_timeout') else $5::text end, true) is not null
-on conflict (queue, consumer, key) do nothing
-returning pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('pgque_events.lock_timeout'), true)`
+// noteSQL inserts the event's row, and bounds how long the transaction may be idle.
+// The conflict is named, so that a table with another key, or none, fails instead of
+// taking one event for another.
+const noteSQL = `insert into pgque_inbox (queue, consumer, key) values ($1::text, $2::text,
+	case when pg_catalog.set_config('idle_in_transaction_session_timeout', case
+		when pg_catalog.current_setting('idle_in_transaction_session_timeout')::interval between '1 ms' and $4::text::interval
+		then pg_catalog.current_setting('idle_in_transaction_session_timeout') else $4::text end, true) is not null then $3::text end)
+on conflict (queue, consumer, key) do nothing`
 
-// note inserts the event's row and reports whether it was not there. The conflict
-// is named, so that a table with another key, or none, fails instead of taking one
-// event for another.
+// longestIdle is the most that PostgreSQL takes for a time limit.
+const longestIdle = math.MaxInt32 * time.Millisecond
+
+// note inserts the event's row and reports whether it was not there. It waits for a
+// row that another transaction has inserted and not committed, within our own limit:
+// to set lock_timeout, and give the handler its own back, costs more than the insert.
 func note(ctx context.Context, tx pgx.Tx, e *Event) (bool, error) {
-	key, wait, idle := inboxKey(e), inboxWait, time.Duration(0)
+	key, wait, idle := inboxKey(e), inboxWait, longestIdle
 	if end, ok := ctx.Deadline(); ok {
 		left := max(time.Until(end), 10*time.Millisecond) // 0 would be no limit
 		idle = min(left, longestIdle)
 		wait = min(wait, left/2) // it is to end before the handler's time does
 	}
-	tag, err := tx.Exec(ctx, noteSQL, exec, e.Queue, e.Consumer, key, milliseconds(wait), milliseconds(idle))
+	ctx, cancel := withTimeout(ctx, wait)
+	defer cancel()
+	tag, err := tx.Exec(ctx, noteSQL, exec, e.Queue, e.Consumer, key, fmt.Sprintf("%dms", idle.Milliseconds()))
 	if err != nil || tag.RowsAffected() > 0 {
 		return err == nil, inboxError(err)
 	}
@@ -180,11 +181,6 @@ func note(ctx context.Context, tx pgx.Tx, e *Event) (bool, error) {
 	}
 	return false, inboxError(err)
 }
-
-// longestIdle is the most that PostgreSQL takes for a time limit.
-const longestIdle = math.MaxInt32 * time.Millisecond
-
-func milliseconds(d time.Duration) string { return fmt.Sprintf("%dms", d.Milliseconds()) }
 
 // inboxUnusable is an error for which the table is to blame, and no event.
 type inboxUnusable struct{ err error }

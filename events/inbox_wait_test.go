@@ -146,6 +146,9 @@ func TestInboxRowIsHeld(t *testing.T) {
 				r.handled[2].Outcome != events.OutcomeHandedBack || r.handled[2].Attempt != 1 {
 				t.Errorf("observed %+v", r.handled)
 			}
+			until(t, "the end of the waits at the server", func() bool {
+				return app.Value(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == "0"
+			})
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
