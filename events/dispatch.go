@@ -3,8 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
-	"hash/maphash"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -123,34 +121,6 @@ func (h *handling) all(records []*record) error {
 		return h.work(inOrder(records))
 	}
 	return h.work(h.share(records, workers)...)
-}
-
-// share gives each worker its events. Events of a key are one worker's, in their
-// order; others go to whoever is free.
-func (h *handling) share(records []*record, workers int) []func() *record {
-	common := make(chan *record, len(records))
-	own := make([][]*record, workers)
-	seed := maphash.MakeSeed()
-	for _, rec := range records {
-		if key := h.key(rec); key != "" {
-			worker := maphash.String(seed, key) % uint64(workers)
-			own[worker] = append(own[worker], rec)
-		} else {
-			common <- rec
-		}
-	}
-	close(common)
-	shares := make([]func() *record, workers)
-	for i := range shares {
-		mine := inOrder(own[i])
-		shares[i] = func() *record {
-			if rec := mine(); rec != nil {
-				return rec
-			}
-			return <-common
-		}
-	}
-	return shares
 }
 
 // inOrder gives the records one after the other, then nil.
@@ -315,40 +285,6 @@ func (h *handling) handBack(rec *record, delay time.Duration) {
 	r.cfg.Observer.observe(Handled{r.queue, r.name, rec.Type, rec.id, rec.attempt, OutcomeHandedBack, nil, 0})
 }
 
-func (h *handling) key(rec *record) (key string) {
-	if h.run.cfg.Key == nil {
-		return ""
-	}
-	defer func() { // a key function that panics is not the process's failure
-		if v := recover(); v != nil {
-			key = ""
-			h.keyPanicked.Do(func() {
-				h.run.cfg.Logger.Error("Key panicked: events go on without a key, in no order", "event", rec.id, "panic", v)
-			})
-		}
-	}()
-	return h.run.cfg.Key(&rec.Event)
-}
-
-func (h *handling) hold(key string, delay time.Duration) {
-	if key == "" {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.held[key] = delay
-}
-
-func (h *handling) isHeld(key string) (time.Duration, bool) {
-	if key == "" {
-		return 0, false
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delay, held := h.held[key]
-	return delay, held
-}
-
 // oneByOne is all under the crash guard.
 func (h *handling) oneByOne(records []*record, end *ending) error {
 	for _, rec := range records {
@@ -369,42 +305,4 @@ func (h *handling) oneByOne(records []*record, end *ending) error {
 		}
 	}
 	return nil
-}
-
-// call runs the handler for the event's type.
-func (r *run) call(rec *record, began time.Time) (err error) {
-	handler := r.byType[rec.Type]
-	if handler == nil || rec.typ == nil {
-		handler = r.catchAll
-	}
-	if handler == nil {
-		return r.unhandled(rec)
-	}
-	ctx := &rec.context
-	ctx.parent, ctx.deadline = r.handlers, began.Add(r.cfg.HandlerTimeout)
-	defer ctx.end()
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: string(debug.Stack())}
-		}
-	}()
-	err = handler(ctx, &rec.Event)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) && errors.Is(context.Cause(ctx), errHandlerTimeout) {
-		err = fmt.Errorf("handler did not return within %s: %w", r.cfg.HandlerTimeout, err)
-	}
-	return err
-}
-
-// errHandlerTimeout is the cause of the end of a context after HandlerTimeout.
-var errHandlerTimeout = errors.New("the handler's time is over")
-
-func (r *run) unhandled(rec *record) error {
-	err := fmt.Errorf("no handler for event type %q", rec.Type)
-	switch r.cfg.Unhandled {
-	case UnhandledDead:
-		return Dead(err)
-	case UnhandledSkip:
-		return Skip
-	}
-	return err
 }
