@@ -13,7 +13,6 @@ import (
 
 	"github.com/stega/pgque-vendor/events"
 	"github.com/stega/pgque-vendor/events/eventstest"
-	"github.com/stega/pgque-vendor/internal/pgtest"
 )
 
 // A transaction of the caller's would be rolled back after its events were acked,
@@ -125,11 +124,7 @@ func TestHandleTxSettings(t *testing.T) {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
 			_, pool := setUp(t, newest(t))
-			app := pgtest.Database(t)
-			app.Exec(t, events.InboxDDL)
-			if set != "" {
-				app.Exec(t, fmt.Sprintf("alter database %q set %s", app.Name, set))
-			}
+			app := inboxDatabase(t, set)
 			c := events.NewConsumer(pool, queue, consumer, events.ConsumerConfig{})
 			got := ""
 			events.HandleTx(c, app.Pool(t), events.Define[int]("t"), func(ctx context.Context, tx pgx.Tx, _ *events.Event, _ int) error {

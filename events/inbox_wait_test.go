@@ -109,21 +109,28 @@ func TestUnusableInbox(t *testing.T) {
 	}
 }
 
+// inboxDatabase is a database with the inbox and a setting of its own, if any.
+func inboxDatabase(t *testing.T, setting string) *pgtest.DB {
+	t.Helper()
+	app := pgtest.Database(t)
+	app.Exec(t, events.InboxDDL)
+	if setting != "" {
+		app.Exec(t, fmt.Sprintf("alter database %q set %s", app.Name, setting))
+	}
+	return app
+}
+
 // A process that was frozen or cut off in its handler keeps the event's row locked.
 // The next one does not let the event pay for that.
 func TestInboxRowIsHeld(t *testing.T) {
 	for name, setting := range map[string]string{
-		"no limit": "", "short lock_timeout": "set lock_timeout = '100ms'", "short statement_timeout": "set statement_timeout = '4s'",
-		"serializable": "set default_transaction_isolation = 'serializable'",
+		"no limit": "", "short lock_timeout": "lock_timeout = '100ms'", "short statement_timeout": "statement_timeout = '4s'",
+		"serializable": "default_transaction_isolation = 'serializable'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, pool := setUp(t, newest(t))
-			app := pgtest.Database(t)
-			app.Exec(t, events.InboxDDL)
-			if setting != "" {
-				app.Exec(t, fmt.Sprintf("alter database %q %s", app.Name, setting))
-			}
+			app := inboxDatabase(t, setting)
 			r := newInboxRun(t, pool, events.ConsumerConfig{}, func(cfg events.ConsumerConfig) *events.Consumer {
 				return events.NewConsumer(db.Pool(t), queue, consumer, cfg)
 			}, app.Pool(t))
